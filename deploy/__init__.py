@@ -1,0 +1,1 @@
+"""What it takes to run pyscheduler: manifests, and a control plane on one machine."""

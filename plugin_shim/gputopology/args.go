@@ -1,0 +1,149 @@
+package gputopology
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/yaml"
+)
+
+const (
+	unavailableClosed   = "closed"
+	unavailableFallback = "fallback"
+
+	endpointScheme = "unix://"
+	// socketPathMax is what fits in sockaddr_un.sun_path with its closing zero byte (unix(7)).
+	socketPathMax = 107
+	// timeoutMax bounds what one call may hold up: all pods of all profiles wait meanwhile.
+	timeoutMax = 10 * time.Second
+)
+
+// Args are the plugin's settings in the KubeSchedulerConfiguration.
+type Args struct {
+	// Endpoint is the service's socket, as unix:///path. Required.
+	Endpoint string `json:"endpoint"`
+	// Resources are the extended resources that the service decides about. Pods that ask for none of them are left alone.
+	Resources []string `json:"resources"`
+	// OnUnavailable says what happens to GPU pods while the service is away: "closed" (they wait) or
+	// "fallback" (GPUs are only counted, and the pod is marked as advisory).
+	OnUnavailable string `json:"onUnavailable"`
+	// FilterTimeout is the deadline of the Filter call.
+	FilterTimeout metav1.Duration `json:"filterTimeout"`
+	// CallTimeout is the deadline of the other calls within a scheduling cycle.
+	CallTimeout metav1.Duration `json:"callTimeout"`
+}
+
+func defaultArgs() Args {
+	return Args{
+		Resources:     []string{"nvidia.com/gpu", "amd.com/gpu"},
+		OnUnavailable: unavailableClosed,
+		FilterTimeout: metav1.Duration{Duration: 250 * time.Millisecond},
+		CallTimeout:   metav1.Duration{Duration: 250 * time.Millisecond},
+	}
+}
+
+// decodeArgs reads the settings strictly: an error names every bad field by its path.
+func decodeArgs(obj runtime.Object) (Args, error) {
+	args := defaultArgs()
+	raw, err := rawArgs(obj)
+	if err != nil {
+		return args, err
+	}
+	path := field.NewPath("pluginConfig").Key(Name).Child("args")
+	errs := args.fill(raw, path)
+	if len(errs) == 0 {
+		errs = args.validate(path)
+	}
+	return args, errs.ToAggregate()
+}
+
+func rawArgs(obj runtime.Object) (map[string]json.RawMessage, error) {
+	if obj == nil {
+		return nil, nil
+	}
+	unknown, ok := obj.(*runtime.Unknown)
+	if !ok {
+		return nil, fmt.Errorf("args of plugin %s have the type %T; give them as a map in pluginConfig", Name, obj)
+	}
+	document, err := yaml.YAMLToJSONStrict(unknown.Raw)
+	if err != nil {
+		return nil, fmt.Errorf("args of plugin %s are neither JSON nor YAML: %w", Name, err)
+	}
+	var raw map[string]json.RawMessage
+	if err := json.Unmarshal(document, &raw); err != nil {
+		return nil, fmt.Errorf("args of plugin %s are not a map: %w", Name, err)
+	}
+	return raw, nil
+}
+
+func (a *Args) fields() map[string]any {
+	return map[string]any{
+		"endpoint":      &a.Endpoint,
+		"resources":     &a.Resources,
+		"onUnavailable": &a.OnUnavailable,
+		"filterTimeout": &a.FilterTimeout,
+		"callTimeout":   &a.CallTimeout,
+	}
+}
+
+func (a *Args) fill(raw map[string]json.RawMessage, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	fields := a.fields()
+	allowed := strings.Join(slices.Sorted(maps.Keys(fields)), ", ")
+	for _, key := range slices.Sorted(maps.Keys(raw)) {
+		target, known := fields[key]
+		if !known {
+			errs = append(errs, field.Forbidden(path.Child(key), "unknown key; the allowed keys are "+allowed))
+			continue
+		}
+		if err := json.NewDecoder(bytes.NewReader(raw[key])).Decode(target); err != nil {
+			errs = append(errs, field.Invalid(path.Child(key), string(raw[key]), err.Error()))
+		}
+	}
+	return errs
+}
+
+func (a *Args) validate(path *field.Path) field.ErrorList {
+	errs := validateEndpoint(a.Endpoint, path.Child("endpoint"))
+	if len(a.Resources) == 0 {
+		errs = append(errs, field.Required(path.Child("resources"), "name at least one extended resource, such as nvidia.com/gpu"))
+	}
+	for i, resource := range a.Resources {
+		if domain, name, found := strings.Cut(resource, "/"); !found || domain == "" || name == "" {
+			errs = append(errs, field.Invalid(path.Child("resources").Index(i), resource, "must be an extended resource, such as nvidia.com/gpu"))
+		}
+	}
+	if allowed := []string{unavailableClosed, unavailableFallback}; !slices.Contains(allowed, a.OnUnavailable) {
+		errs = append(errs, field.NotSupported(path.Child("onUnavailable"), a.OnUnavailable, allowed))
+	}
+	errs = append(errs, validateTimeout(a.FilterTimeout, path.Child("filterTimeout"))...)
+	return append(errs, validateTimeout(a.CallTimeout, path.Child("callTimeout"))...)
+}
+
+func validateEndpoint(endpoint string, path *field.Path) field.ErrorList {
+	socket, isUnix := strings.CutPrefix(endpoint, endpointScheme)
+	switch {
+	case endpoint == "":
+		return field.ErrorList{field.Required(path, "the service's socket, such as unix:///run/pyscheduler/scheduler.sock")}
+	case !isUnix || !strings.HasPrefix(socket, "/") || strings.HasSuffix(socket, "/"):
+		return field.ErrorList{field.Invalid(path, endpoint, "must be unix:// and an absolute path, such as unix:///run/pyscheduler/scheduler.sock")}
+	case len(socket) > socketPathMax:
+		return field.ErrorList{field.TooLong(path, endpoint, socketPathMax+len(endpointScheme))}
+	}
+	return nil
+}
+
+func validateTimeout(timeout metav1.Duration, path *field.Path) field.ErrorList {
+	if timeout.Duration <= 0 || timeout.Duration > timeoutMax {
+		return field.ErrorList{field.Invalid(path, timeout.Duration.String(), fmt.Sprintf("must be more than 0 and at most %s", timeoutMax))}
+	}
+	return nil
+}

@@ -1,0 +1,273 @@
+package gputopology
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	corev1listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/klog/v2"
+
+	pb "pyscheduler.io/plugin-shim/gen/pyscheduler/v1"
+)
+
+const (
+	unreserveTimeout = 250 * time.Millisecond
+	resyncTimeout    = time.Second
+)
+
+// unreserveBackoff spaces the repeats of calls that were not acknowledged: 0.1 s to 5 s.
+var unreserveBackoff = wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.1, Steps: 1000, Cap: 5 * time.Second}
+
+// keeper is what the books need of the service.
+type keeper interface {
+	Unreserve(ctx context.Context, in *pb.UnreserveRequest, opts ...grpc.CallOption) (*pb.UnreserveResponse, error)
+	Resync(ctx context.Context, in *pb.ResyncRequest, opts ...grpc.CallOption) (*pb.ResyncResponse, error)
+}
+
+// books records what this process holds at the service, by pod UID, and what it
+// has to give back. It numbers the attempts.
+type books struct {
+	service keeper
+	lister  corev1listers.PodLister
+	session int64
+	host    string
+	// kick asks the worker to send now.
+	kick chan struct{}
+	// sending is held while a call is under way: a Resync that was written before
+	// an Unreserve must not arrive after it.
+	sending sync.Mutex
+
+	mu sync.Mutex
+	// begun is the newest attempt; all up to decided have had their answer from Reserve, if they asked.
+	begun, decided uint64
+	held           map[types.UID]*holding
+	// endings are the newest Unreserve of each pod that is not acknowledged.
+	endings map[types.UID]*pb.UnreserveRequest
+}
+
+type holding struct {
+	pod      *pb.Pod
+	attempt  uint64
+	node     string
+	gpus     string
+	doubtful bool
+	// conflicting: others hold the GPUs, says the service.
+	conflicting bool
+}
+
+func newBooks(service keeper, lister corev1listers.PodLister, session int64, host string) *books {
+	return &books{
+		service: service, lister: lister, session: session, host: host,
+		kick: make(chan struct{}, 1),
+		// 0 is no valid attempt, so a Resync before the first cycle carries 1.
+		begun: 1, decided: 1,
+		held: map[types.UID]*holding{}, endings: map[types.UID]*pb.UnreserveRequest{},
+	}
+}
+
+// begin numbers a new cycle. Cycles come one after the other, so the earlier ones are decided.
+func (b *books) begin() *pb.Attempt {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.decided = b.begun
+	b.begun++
+	return b.attempt(b.begun)
+}
+
+func (b *books) attempt(number uint64) *pb.Attempt {
+	return &pb.Attempt{Session: b.session, Host: b.host, Number: number}
+}
+
+func (b *books) newest() uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.begun
+}
+
+// hold records the GPUs that Reserve gave.
+func (b *books) hold(c *cycle, nodeName string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.held[types.UID(c.pod.GetUid())] = &holding{
+		pod: c.pod, attempt: c.attempt.GetNumber(), node: nodeName, gpus: c.annotations[annotationGPUs],
+	}
+	b.decided = max(b.decided, c.attempt.GetNumber())
+}
+
+// giveBack ends the attempt: its pod is certainly not bound.
+func (b *books) giveBack(uid types.UID, attempt *pb.Attempt) {
+	b.mu.Lock()
+	if h := b.held[uid]; h != nil && h.attempt == attempt.GetNumber() {
+		delete(b.held, uid)
+	}
+	b.end(uid, attempt, pb.UnreserveRequest_OUTCOME_NOT_BOUND)
+	b.mu.Unlock()
+	b.sendSoon()
+}
+
+// doubt declares the outcome of the attempt's Binding unknown.
+func (b *books) doubt(uid types.UID, attempt *pb.Attempt) {
+	b.mu.Lock()
+	if h := b.held[uid]; h != nil && h.attempt == attempt.GetNumber() {
+		h.doubtful = true
+	}
+	b.end(uid, attempt, pb.UnreserveRequest_OUTCOME_UNKNOWN)
+	b.mu.Unlock()
+	b.sendSoon()
+}
+
+// noDoubt records that the pod is bound. It stays held until the scheduler's view shows that too.
+func (b *books) noDoubt(uid types.UID, attempt *pb.Attempt) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if h := b.held[uid]; h != nil && h.attempt == attempt.GetNumber() {
+		h.doubtful = false
+	}
+}
+
+func (b *books) end(uid types.UID, attempt *pb.Attempt, outcome pb.UnreserveRequest_Outcome) {
+	if earlier := b.endings[uid]; earlier == nil || earlier.GetAttempt().GetNumber() <= attempt.GetNumber() {
+		b.endings[uid] = &pb.UnreserveRequest{Attempt: attempt, PodUid: string(uid), Outcome: outcome}
+	}
+}
+
+func (b *books) isDoubtful(uid types.UID) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	h := b.held[uid]
+	return h != nil && h.doubtful
+}
+
+func (b *books) isConflicting(uid types.UID, attempt *pb.Attempt) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	h := b.held[uid]
+	return h != nil && h.attempt == attempt.GetNumber() && h.conflicting
+}
+
+func (b *books) sendSoon() {
+	select {
+	case b.kick <- struct{}{}:
+	default:
+	}
+}
+
+// run sends what is to be given back, at once and then with backoff until it is acknowledged.
+func (b *books) run(ctx context.Context) {
+	backoff := unreserveBackoff
+	for {
+		var repeat <-chan time.Time
+		if b.flush(ctx) {
+			backoff = unreserveBackoff
+		} else {
+			unreserveRetries.Inc()
+			repeat = time.After(backoff.Step())
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-b.kick:
+		case <-repeat:
+		}
+	}
+}
+
+// flush returns false if something is left. It stops at the first failure: the service is away.
+func (b *books) flush(ctx context.Context) bool {
+	for _, ending := range b.unacknowledged() {
+		if !b.unreserve(ctx, ending) {
+			return false
+		}
+	}
+	return true
+}
+
+func (b *books) unacknowledged() []*pb.UnreserveRequest {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	endings := make([]*pb.UnreserveRequest, 0, len(b.endings))
+	for _, ending := range b.endings {
+		endings = append(endings, ending)
+	}
+	return endings
+}
+
+func (b *books) unreserve(ctx context.Context, ending *pb.UnreserveRequest) bool {
+	b.sending.Lock()
+	defer b.sending.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, unreserveTimeout)
+	defer cancel()
+	if _, err := b.service.Unreserve(ctx, ending); err != nil {
+		klog.FromContext(ctx).V(2).Info("Unreserve was not acknowledged and is repeated", logPodUID, ending.GetPodUid(),
+			logAttempt, ending.GetAttempt().GetNumber(), logOutcome, ending.GetOutcome(), "err", err)
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if uid := types.UID(ending.GetPodUid()); b.endings[uid] == ending {
+		delete(b.endings, uid)
+	}
+	return true
+}
+
+// resync tells the service all that is held, and notes what it cannot take up.
+func (b *books) resync(ctx context.Context) (*pb.ResyncResponse, error) {
+	b.sending.Lock()
+	defer b.sending.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, resyncTimeout)
+	defer cancel()
+	answer, err := b.service.Resync(ctx, b.statement())
+	if err != nil {
+		return nil, err
+	}
+	b.noteConflicts(answer.GetConflicts())
+	logger := klog.FromContext(ctx)
+	if dropped := answer.GetDropped(); len(dropped) > 0 {
+		logger.Info("The service dropped reservations that are no longer held", "podUIDs", dropped)
+	}
+	if conflicts := answer.GetConflicts(); len(conflicts) > 0 {
+		logger.Info("Others hold the GPUs of these pods; they are placed anew", "podUIDs", conflicts)
+	}
+	return answer, nil
+}
+
+// statement lists what is held. Its attempt is the newest that is decided: the
+// service drops what it holds for attempts up to it that is not listed.
+func (b *books) statement() *pb.ResyncRequest {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.prune()
+	request := &pb.ResyncRequest{Attempt: b.attempt(b.decided), ShimVersion: Version}
+	for _, h := range b.held {
+		request.Held = append(request.Held, &pb.Held{
+			Pod: h.pod, Attempt: h.attempt, NodeName: h.node, Gpus: h.gpus, Doubtful: h.doubtful,
+		})
+	}
+	slices.SortFunc(request.Held, func(x, y *pb.Held) int { return int(x.GetAttempt()) - int(y.GetAttempt()) })
+	return request
+}
+
+// prune drops pods that the scheduler's own view shows bound or gone, and not
+// before: the service's view may be behind the answer to the Binding.
+func (b *books) prune() {
+	for uid, h := range b.held {
+		if !isUnbound(b.lister, h.pod.GetNamespace(), h.pod.GetName(), uid) {
+			delete(b.held, uid)
+		}
+	}
+}
+
+func (b *books) noteConflicts(uids []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, uid := range uids {
+		if h := b.held[types.UID(uid)]; h != nil {
+			h.conflicting = true
+		}
+	}
+}

@@ -1,0 +1,145 @@
+package gputopology
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	corev1listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+)
+
+const (
+	probeInterval  = time.Second
+	resyncInterval = 30 * time.Second
+)
+
+// link is what the plugin instances of one process share about one service. The
+// service takes the newest session for the only one, so there is one per endpoint.
+type link struct {
+	client  *client
+	tables  *tables
+	waiting *waiting
+	books   *books
+	lister  corev1listers.PodLister
+
+	ctx     context.Context
+	stop    context.CancelFunc
+	running sync.WaitGroup
+	users   int
+}
+
+var links = struct {
+	sync.Mutex
+	byEndpoint map[string]*link
+}{byEndpoint: map[string]*link{}}
+
+// acquireLink returns the endpoint's link, and starts it for the first instance.
+func acquireLink(ctx context.Context, endpoint string, h fwk.Handle) (*link, error) {
+	links.Lock()
+	defer links.Unlock()
+	l := links.byEndpoint[endpoint]
+	if l == nil {
+		var err error
+		if l, err = newLink(ctx, endpoint, h); err != nil {
+			return nil, err
+		}
+		links.byEndpoint[endpoint] = l
+		l.start()
+	}
+	l.users++
+	return l, nil
+}
+
+// release stops the link when its last instance is closed.
+func (l *link) release() {
+	links.Lock()
+	l.users--
+	last := l.users == 0
+	if last {
+		delete(links.byEndpoint, l.client.endpoint)
+	}
+	links.Unlock()
+	if last {
+		l.close()
+	}
+}
+
+func newLink(ctx context.Context, endpoint string, h fwk.Handle) (*link, error) {
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, fmt.Errorf("plugin %s needs the host name as the leader's identity: %w", Name, err)
+	}
+	client, err := dial(endpoint)
+	if err != nil {
+		return nil, err
+	}
+	logger := klog.LoggerWithName(klog.FromContext(ctx), Name)
+	lister := h.SharedInformerFactory().Core().V1().Pods().Lister()
+	l := &link{
+		client:  client,
+		tables:  newTables(client, endpoint),
+		waiting: newWaiting(logger, h),
+		books:   newBooks(client, lister, time.Now().UnixNano(), host),
+		lister:  lister,
+	}
+	l.ctx, l.stop = context.WithCancel(klog.NewContext(ctx, logger))
+	return l, nil
+}
+
+// start begins the background work. None of it wakes a pod before the first
+// cycle, so it may run before the framework has wired the queue to the handle.
+func (l *link) start() {
+	socket := strings.TrimPrefix(l.client.endpoint, endpointScheme)
+	if _, err := os.Stat(socket); err != nil {
+		klog.FromContext(l.ctx).Error(err, "The socket of the GPU topology service is not there (yet)", logEndpoint, l.client.endpoint, logRemedy, remedyUnavailable)
+	}
+	l.run(l.follow)
+	l.run(l.probe)
+	l.run(l.books.run)
+	l.run(l.resyncRegularly)
+}
+
+func (l *link) run(work func(context.Context)) {
+	l.running.Go(func() { work(l.ctx) })
+}
+
+func (l *link) close() {
+	l.stop()
+	l.running.Wait()
+	_ = l.client.conn.Close() // Its one error says that it is closed already.
+}
+
+// probe closes the breaker when the service is healthy again, so that no scheduling cycle pays for finding out.
+func (l *link) probe(ctx context.Context) {
+	logger := klog.FromContext(ctx)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.client.breaker.opened:
+		}
+		logger.Info("The GPU topology service is not asked until it is healthy again", logEndpoint, l.client.endpoint, logRemedy, remedyUnavailable)
+		for l.client.breaker.isOpen() && sleep(ctx, probeInterval) {
+			if l.client.healthy(ctx) {
+				l.client.breaker.close()
+			}
+		}
+		logger.Info("The GPU topology service is asked again", logEndpoint, l.client.endpoint)
+		l.books.sendSoon()
+		l.waiting.wakeFailed()
+	}
+}
+
+func (l *link) resyncRegularly(ctx context.Context) {
+	for sleep(ctx, resyncInterval) {
+		l.waiting.prune(l.lister)
+		if _, err := l.books.resync(ctx); err != nil {
+			klog.FromContext(ctx).V(2).Info("Resync failed and is repeated", logEndpoint, l.client.endpoint, "err", err)
+		}
+	}
+}

@@ -1,0 +1,82 @@
+// Package gputopology is the kube-scheduler plugin GPUTopology. It asks the
+// Python service for every decision about GPUs and makes none itself.
+//
+// The way of a pod, one file per step:
+//
+//	prefilter.go   eligible nodes, the Filter call, at most 16 candidates
+//	filter.go      reads the answer for one node
+//	postfilter.go  none of the candidates passed: all nodes are looked at next (the wide cycle)
+//	prescore.go    the Score call, in wide cycles only
+//	score.go       reads the scores
+//	reserve.go     the Reserve call; Unreserve ends what it holds
+//	bind.go        the Binding carries the chosen GPUs
+//
+// Beside it run, per service: changes.go (wakes refused pods), books.go (what is
+// held, and what must be given back), breaker.go (a service that is away costs
+// nothing) and settle.go (bindings whose outcome is unknown).
+//
+// Concurrency: the framework calls PreFilter, PostFilter, PreScore and Reserve
+// from one goroutine; Filter and Score in parallel, reading only; Bind and
+// Unreserve also from one goroutine per pod that is being bound.
+package gputopology
+
+import (
+	"context"
+	"io"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+)
+
+const (
+	// Name is the plugin's name in a KubeSchedulerConfiguration.
+	Name = "GPUTopology"
+	// Version is compared with the service's; it is that of the Python package.
+	Version = "0.1.0"
+)
+
+var (
+	_ fwk.PreFilterPlugin   = (*Plugin)(nil)
+	_ fwk.FilterPlugin      = (*Plugin)(nil)
+	_ fwk.PostFilterPlugin  = (*Plugin)(nil)
+	_ fwk.PreScorePlugin    = (*Plugin)(nil)
+	_ fwk.ScorePlugin       = (*Plugin)(nil)
+	_ fwk.ReservePlugin     = (*Plugin)(nil)
+	_ fwk.BindPlugin        = (*Plugin)(nil)
+	_ fwk.EnqueueExtensions = (*Plugin)(nil)
+	_ fwk.SignPlugin        = (*Plugin)(nil)
+	_ io.Closer             = (*Plugin)(nil)
+)
+
+// Plugin is the instance of one profile. Instances that name the same endpoint
+// share one link.
+type Plugin struct {
+	args     Args
+	link     *link
+	eligible *eligibility
+	pods     corev1client.PodsGetter
+}
+
+// New is the plugin's factory. It fails for bad args only: the service may come later.
+func New(ctx context.Context, obj runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
+	args, err := decodeArgs(obj)
+	if err != nil {
+		return nil, err
+	}
+	registerMetrics()
+	link, err := acquireLink(ctx, args.Endpoint, h)
+	if err != nil {
+		return nil, err
+	}
+	return &Plugin{args: args, link: link, eligible: newEligibility(), pods: h.ClientSet().CoreV1()}, nil
+}
+
+// Name returns the plugin's name.
+func (p *Plugin) Name() string { return Name }
+
+// Close ends the background work once the last instance of the endpoint is closed.
+func (p *Plugin) Close() error {
+	p.link.release()
+	return nil
+}

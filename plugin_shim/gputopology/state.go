@@ -1,0 +1,65 @@
+package gputopology
+
+import (
+	fwk "k8s.io/kube-scheduler/framework"
+
+	pb "pyscheduler.io/plugin-shim/gen/pyscheduler/v1"
+)
+
+const stateKey fwk.StateKey = Name
+
+type cycleKind int
+
+const (
+	// unanswered cycles have no verdict: the call failed.
+	cycleUnanswered cycleKind = iota
+	// refused cycles end in PreFilter: no eligible node is feasible.
+	cycleRefused
+	// narrow cycles look at the candidates that the service named.
+	cycleNarrow
+	// wide cycles look at all nodes, because no candidate passed the other plugins before.
+	cycleWide
+	// advisory cycles count GPUs only, because the service is away and the args allow it.
+	cycleAdvisory
+)
+
+// cycle is what the extension points of one pod's scheduling cycle hand on.
+// A pod without one asks for no GPUs.
+type cycle struct {
+	kind    cycleKind
+	attempt *pb.Attempt
+	pod     *pb.Pod
+	verdict verdict
+	// scores holds the scores of the ranked nodes by index; nodes that are not in it score 0.
+	scores map[uint32]int64
+	// mayHold is true once a Reserve call was sent that was not refused.
+	mayHold bool
+	// annotations go onto the Binding.
+	annotations map[string]string
+	// doubt is set if the outcome of the Binding is unknown.
+	doubt *doubt
+}
+
+// verdict is the answer to the Filter call, with the table that its bits refer to.
+type verdict struct {
+	table        *table
+	generation   uint64
+	feasible     bitmap
+	unresolvable bitmap
+}
+
+// Clone copies what later steps may set; the answer itself is read-only and shared.
+func (c *cycle) Clone() fwk.StateData {
+	clone := *c
+	return &clone
+}
+
+// readCycle returns nil for a pod that asks for no GPUs.
+func readCycle(state fwk.CycleState) *cycle {
+	data, err := state.Read(stateKey)
+	if err != nil {
+		return nil
+	}
+	c, _ := data.(*cycle)
+	return c
+}

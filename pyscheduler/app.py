@@ -1,0 +1,156 @@
+"""The composition root: from the configuration to a running service. Nothing else builds adapters."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+from structlog.typing import FilteringBoundLogger
+
+from pyscheduler import __version__
+from pyscheduler.adapters.api import ApiServer
+from pyscheduler.adapters.cluster import NodeSink, PodSink
+from pyscheduler.adapters.http import HttpServer
+from pyscheduler.adapters.machines import Machines
+from pyscheduler.adapters.metrics import Metrics
+from pyscheduler.adapters.node_events import NodeEvents
+from pyscheduler.adapters.settler import Settler
+from pyscheduler.adapters.watch import Watcher
+from pyscheduler.adapters.worker import Worker
+from pyscheduler.config import Config
+from pyscheduler.core.cluster import Cluster
+from pyscheduler.core.planner import Planner
+from pyscheduler.edge.changes import Changes
+from pyscheduler.edge.inspect_servicer import InspectServicer
+from pyscheduler.edge.plugin_servicer import PluginServicer
+from pyscheduler.edge.server import EdgeServer
+from pyscheduler.readers.lists import node_page, pod_page
+from pyscheduler.readers.objects import ObjectReader
+
+__all__ = ["Service", "serve"]
+
+# Terminal pods hold nothing: the server leaves them out, and tells of a pod that becomes one as of a deleted one.
+LIVE_PODS = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
+# Seconds that calls under way get at the end.
+GRACE_S = 2.0
+# How often the interpreter hands its lock from a busy thread to a waiting one; Python's default of 5 ms would be most of a call.
+SWITCH_S = 0.0005
+
+
+class Service:
+    """One running service: `start`, then `stop`."""
+
+    def __init__(self, config: Config, logger: FilteringBoundLogger) -> None:
+        self._logger = logger
+        lock, clock = threading.Lock(), time.monotonic
+        api = ApiServer(config.kubeconfig)
+        metrics = self._metrics = Metrics(logger)
+        cluster = Cluster(epoch=time.time_ns(), scheduler_name=config.scheduler_name)
+        planner = Planner(cluster, version=__version__)
+        metrics.watch_cluster(cluster, lock)
+        reader = ObjectReader(config.resources, config.levels)
+        self._worker = Worker()
+        nodes = NodeSink(cluster, lock, clock, reader, Machines(self._worker), NodeEvents(api, time.time, logger).tell)
+        watcher = functools.partial(Watcher, api, metrics=metrics, logger=logger)
+        self._node_watch = watcher(
+            "nodes",
+            "/api/v1/nodes",
+            selector={},
+            read_page=lambda text: self._worker.run(node_page, reader, text),
+            sink=nodes,
+        )
+        self._pod_watch = watcher(
+            "pods",
+            "/api/v1/pods",
+            selector=LIVE_PODS,
+            read_page=lambda text: self._worker.run(pod_page, reader, text),
+            sink=PodSink(cluster, lock, clock, reader),
+        )
+        self._ready = threading.Event()
+        self._settler = Settler(api, planner, lock, clock, reader, logger)
+        self._changes = Changes(planner, lock, clock)
+        self._edge = EdgeServer(
+            Path(config.socket),
+            PluginServicer(
+                planner,
+                lock,
+                changes=self._changes,
+                settle=self._settler.submit,
+                ready=self._ready.is_set,
+                clock=clock,
+                log=metrics,
+                version=__version__,
+            ),
+            InspectServicer(cluster, lock, ready=self._ready.is_set, clock=clock, log=metrics, version=__version__),
+        )
+        self._http = HttpServer(
+            config.http_host,
+            config.http_port,
+            {
+                "/healthz": lambda: (200, b"ok\n"),
+                "/readyz": self._readyz,
+                "/metrics": lambda: (200, metrics.exposition()),
+            },
+        )
+        self.http_port = self._http.port
+        self._threads = [
+            threading.Thread(target=self._changes.run, name="changes", daemon=True),
+            threading.Thread(target=self._become_ready, name="ready", daemon=True),
+        ]
+
+    def start(self) -> None:
+        """Begin to answer; calls of the plugin are refused until nodes and pods are known."""
+        self._http.start()
+        self._edge.start()
+        self._settler.start()
+        self._node_watch.start()
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """End everything, within about `GRACE_S`."""
+        self._changes.stop()
+        self._edge.stop(GRACE_S)
+        self._node_watch.stop()
+        self._pod_watch.stop()
+        self._settler.stop()
+        self._http.stop()
+        self._worker.stop()
+
+    def _become_ready(self) -> None:
+        # Nodes first: a pod can only be judged against the node that it is bound to.
+        self._node_watch.listed.wait()
+        self._pod_watch.start()
+        self._pod_watch.listed.wait()
+        # What is known now lives long: a full collection over it would stop every call for tens of milliseconds.
+        gc.collect()
+        gc.freeze()
+        self._ready.set()
+        self._metrics.ready()
+        self._edge.serving()
+        self._logger.info("ready")
+
+    def _readyz(self) -> tuple[int, bytes]:
+        if self._ready.is_set():
+            return 200, b"ok\n"
+        missing = "nodes" if not self._node_watch.listed.is_set() else "pods"
+        return 503, f"not ready: the list of {missing} has not been read yet\n".encode()
+
+
+def serve(config: Config, logger: FilteringBoundLogger) -> None:
+    """Run the service until SIGTERM or SIGINT."""
+    sys.setswitchinterval(SWITCH_S)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    service = Service(config, logger)
+    service.start()
+    logger.info("serving", socket=config.socket, http_port=service.http_port, version=__version__)
+    stop.wait()
+    service.stop()
+    logger.info("stopped")

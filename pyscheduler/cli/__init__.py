@@ -1,0 +1,1 @@
+"""The commands. Thin: they read arguments and call the rest."""

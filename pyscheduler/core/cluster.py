@@ -1,0 +1,215 @@
+"""The cluster as it is known: nodes, who holds what, and the nodes in order for each request shape.
+
+Adapters tell what the API shows through `observe_*`, `forget_*` and `replace_*`.
+Every change passes `refresh`, which derives the touched nodes anew and moves
+them in the rankings, so all views agree at all times.
+
+Concurrency contract: one writer at a time; the caller holds one lock round every method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyscheduler.core import bitmap
+from pyscheduler.core.explain import Hole
+from pyscheduler.core.ledger import Ledger
+from pyscheduler.core.model import NodeFacts, PodFacts, PodUid
+from pyscheduler.core.node import ABSENT, NodeState, derive
+from pyscheduler.core.ranking import Ranking
+from pyscheduler.core.refusals import Refusals
+from pyscheduler.core.request import Shape
+from pyscheduler.core.table import NodeTable
+
+__all__ = ["Cluster"]
+
+
+class Cluster:
+    """Attributes are to be read; what changes them are the methods.
+
+    Attributes
+    ----------
+    table, ledger, refusals
+        Nodes by index; holdings; the pods that wait because no node could take them.
+    generation
+        Grows with every change of a node's state.
+    present
+        Bitmap of the nodes whose Node object exists.
+    """
+
+    def __init__(self, *, epoch: int, scheduler_name: str) -> None:
+        self.table = NodeTable(epoch)
+        self.ledger = Ledger(scheduler_name)
+        self.refusals = Refusals()
+        self.generation = 1
+        self.present = 0
+        self._with_resource: dict[str, int] = {}
+        self._states: list[NodeState] = []
+        # Free and allocatable GPUs of each node, for sums; longer than the table, to grow seldom.
+        self._free: NDArray[np.int32] = np.zeros(64, dtype=np.int32)
+        self._allocatable: NDArray[np.int32] = np.zeros(64, dtype=np.int32)
+        self._rankings: dict[Shape, Ranking] = {}
+        # Live pods that the API has shown, and those of them that are bound to a node that it has not shown yet.
+        self._seen: set[PodUid] = set()
+        self._early: dict[PodUid, PodFacts] = {}
+        self._grown: set[str] = set()
+
+    # -- views ------------------------------------------------------------------------------------------------------
+
+    def state(self, node: int) -> NodeState:
+        """Return what is known of the node of this index."""
+        return self._states[node] if node < len(self._states) else ABSENT
+
+    def states(self) -> list[NodeState]:
+        """Return the states of all nodes, in the order of the table."""
+        return list(self._states)
+
+    def ranking(self, shape: Shape) -> Ranking:
+        """Return the nodes in order for this shape."""
+        ranking = self._rankings.get(shape)
+        if ranking is None:
+            ranking = self._rankings[shape] = Ranking(shape)
+            for node, state in enumerate(self._states):
+                ranking.update(node, state)
+        return ranking
+
+    def room(self, shape: Shape, eligible: int) -> int:
+        """Return how many pods of this shape could be placed on these nodes."""
+        nodes = bitmap.indices(self.ranking(shape).feasible & eligible)
+        return int((self._free[nodes] // shape.gpus).sum())
+
+    def holes(self, resource: str, eligible: int) -> tuple[Hole, Hole, int]:
+        """Return, of these nodes that have the resource, the largest, the one with the most free GPUs, and the sum of free ones."""
+        nodes = bitmap.indices(eligible & self.present & self._with_resource.get(resource, 0))
+        return self._hole(self._allocatable, nodes), self._hole(self._free, nodes), int(self._free[nodes].sum())
+
+    def take_grown(self) -> frozenset[str]:
+        """Return what grew since the last call: some of ``nodes``, ``freed``, ``topology``."""
+        grown = frozenset(self._grown)
+        self._grown.clear()
+        return grown
+
+    # -- changes ----------------------------------------------------------------------------------------------------
+
+    def refresh(self, nodes: Iterable[int]) -> None:
+        """Derive these nodes anew after a change of what is held on them."""
+        for node in nodes:
+            before = self._states[node]
+            if not before.present:
+                continue
+            after = derive(before.facts, self.ledger.on_node(node))
+            self._set(node, after)
+            if after.free > before.free:
+                self._grown.add("freed")
+
+    def observe_node(self, facts: NodeFacts, now: float) -> None:
+        """Note a node as it is now."""
+        node = self.table.place(facts.name, facts.path)
+        self._make_room()
+        before = self._states[node]
+        if before.present and before.facts == facts:
+            return
+        if not before.present:
+            self._grown.add("nodes")
+        if before.facts.machine != facts.machine:
+            self._grown.add("topology")
+        self._states[node] = replace(before, facts=facts, present=True)
+        self._take_early(facts.name, now)
+        touched = self.ledger.follow_report(node, facts.in_use) if facts.in_use is not None else set()
+        self.refresh(touched | {node})
+
+    def forget_node(self, name: str) -> None:
+        """Note that the Node object is gone. Its index stays taken; what its pods hold stays in the books."""
+        node = self.table.index_of(name)
+        if node is not None and self._states[node].present:
+            self._set(node, ABSENT)
+
+    def replace_nodes(self, nodes: Iterable[NodeFacts], now: float) -> None:
+        """Note a full list of nodes: what is not in it is gone."""
+        listed = set()
+        for facts in nodes:
+            listed.add(facts.name)
+            self.observe_node(facts, now)
+        for name in set(self.table.names) - listed:
+            self.forget_node(name)
+
+    def observe_pod(self, pod: PodFacts, now: float) -> None:
+        """Note a pod as it is now."""
+        if pod.finished:
+            self._gone(pod.uid, deleted=False, now=now)
+            return
+        self._seen.add(pod.uid)
+        if pod.node is None:
+            return
+        self.refusals.clear(pod.uid)
+        node = self.table.index_of(pod.node)
+        if node is None:
+            self._early[pod.uid] = pod
+        else:
+            self.refresh(self.ledger.see_bound(pod, node, now))
+
+    def forget_pod(self, uid: PodUid, now: float) -> None:
+        """Note that the Pod object is gone."""
+        self._gone(uid, deleted=True, now=now)
+
+    def replace_pods(self, pods: Iterable[PodFacts], now: float) -> None:
+        """Note a full list of pods: those seen before that are not in it are gone. The earlier bound keeps a disputed GPU."""
+        listed = set()
+        for pod in sorted(pods, key=lambda p: (p.bound_at, p.uid)):
+            listed.add(pod.uid)
+            self.observe_pod(pod, now)
+        # Only pods that the watch has shown: one that the shim asked about may be newer than the list.
+        for uid in self._seen - listed:
+            self._gone(uid, deleted=True, now=now)
+
+    # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _gone(self, uid: PodUid, *, deleted: bool, now: float) -> None:
+        self.refusals.clear(uid)
+        self._seen.discard(uid)
+        self._early.pop(uid, None)
+        held = self.ledger.get(uid)
+        in_use = self._states[held.node].facts.in_use if held else None
+        reported = in_use is not None and uid in in_use
+        self.refresh(self.ledger.see_gone(uid, deleted=deleted, reported=reported, now=now))
+
+    def _take_early(self, name: str, now: float) -> None:
+        """Note the pods that were seen bound to this node before the node itself was seen."""
+        early = sorted((p for p in self._early.values() if p.node == name), key=lambda p: (p.bound_at, p.uid))
+        for pod in early:
+            del self._early[pod.uid]
+            self.observe_pod(pod, now)
+
+    def _set(self, node: int, state: NodeState) -> None:
+        bit = 1 << node
+        self.generation += 1
+        self.present = self.present | bit if state.present else self.present & ~bit
+        for resource in self._with_resource:
+            self._with_resource[resource] &= ~bit
+        if state.facts.resource:
+            self._with_resource[state.facts.resource] = self._with_resource.get(state.facts.resource, 0) | bit
+        self._states[node] = state
+        self._free[node] = state.free
+        self._allocatable[node] = state.facts.allocatable
+        for ranking in self._rankings.values():
+            ranking.update(node, state)
+
+    def _make_room(self) -> None:
+        """Make room for the nodes that joined the table."""
+        while len(self._states) < len(self.table):
+            self._states.append(ABSENT)
+        if len(self._free) < len(self._states):
+            self._free = np.pad(self._free, (0, len(self._states)))
+            self._allocatable = np.pad(self._allocatable, (0, len(self._states)))
+
+    def _hole(self, gpus: NDArray[np.int32], nodes: NDArray[np.intp]) -> Hole:
+        """Return the first node, in the total order, with the most of these GPUs."""
+        if not len(nodes):
+            return Hole(0, "")
+        most = gpus[nodes].max()
+        first = nodes[gpus[nodes] == most]
+        return Hole(int(most), self.table.names[first[np.argmin(self.table.order()[first])]])

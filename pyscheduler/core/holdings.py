@@ -1,0 +1,47 @@
+"""One pod's hold on GPUs of one node, as a value."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from pyscheduler.core.model import Attempt, PodUid
+
+__all__ = ["Holding", "HoldingState"]
+
+
+class HoldingState(enum.Enum):
+    """Why GPUs are not free."""
+
+    # Chosen at Reserve; the Binding has not been seen yet.
+    RESERVED = "reserved"
+    # The answer to the Binding was lost: bound or not, nobody knows yet.
+    DOUBTFUL = "doubtful"
+    # Seen bound, with GPUs that we chose or that the agent reports.
+    BOUND = "bound"
+    # The pod is finished or gone; the node still holds its devices.
+    RELEASING = "releasing"
+    # Bound by others, or with an annotation that cannot be trusted: known by number only.
+    FOREIGN = "foreign"
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """`gpus` are handles (see `Machine.handle`), empty where only their `count` is known.
+
+    `node` is the index in the node table. `since` is in seconds, on the clock
+    of the caller. `annotations` are what Reserve answered, for a repeated call.
+    """
+
+    uid: PodUid
+    namespace: str
+    name: str
+    node: int
+    state: HoldingState
+    count: int
+    gpus: tuple[str, ...]
+    since: float
+    reason: str
+    attempt: Attempt | None = None
+    annotations: tuple[tuple[str, str], ...] = ()
+    bound_at: float = 0.0

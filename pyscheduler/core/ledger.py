@@ -1,0 +1,229 @@
+"""Who holds which GPU.
+
+The rules of the books, one method per event. Each returns the set of nodes
+whose holdings changed, so that the caller derives just those anew.
+
+Invariants
+    A pod has at most one holding. Two reserved, doubtful or bound holdings never
+    name one GPU of one node, unless the node's agent says so. An attempt that is older than the newest
+    one seen of its pod, or of an older shim session, changes nothing.
+
+Concurrency contract: one writer; readers hold the same lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+
+from pyscheduler.core.holdings import Holding, HoldingState
+from pyscheduler.core.model import Attempt, Code, InUse, PodFacts, PodUid, Verdict
+from pyscheduler.core.request import effective_gpus
+
+__all__ = ["TOMBSTONE_S", "Ledger"]
+
+# How long a deleted pod's UID is remembered, in seconds: longer than any call of its can still be under way.
+TOMBSTONE_S = 600.0
+
+_UNBOUND = (HoldingState.RESERVED, HoldingState.DOUBTFUL)
+
+
+class Ledger:
+    """Holdings by pod and by node, with the attempts and deletions that guard them."""
+
+    def __init__(self, scheduler_name: str) -> None:
+        self._scheduler_name = scheduler_name
+        self._holdings: dict[PodUid, Holding] = {}
+        self._by_node: dict[int, dict[PodUid, Holding]] = {}
+        self._ended: dict[PodUid, Attempt] = {}
+        self._tombstones: dict[PodUid, float] = {}
+        self._session = 0
+
+    def get(self, uid: PodUid) -> Holding | None:
+        """Return the pod's holding, if it has one."""
+        return self._holdings.get(uid)
+
+    def holdings(self) -> Collection[Holding]:
+        """Return all holdings."""
+        return self._holdings.values()
+
+    def on_node(self, node: int) -> Collection[Holding]:
+        """Return the holdings on the node of this index."""
+        return self._by_node.get(node, {}).values()
+
+    def session(self) -> int:
+        """Return the newest shim session seen, 0 if none."""
+        return self._session
+
+    # -- calls of the shim ------------------------------------------------------------------------------------------
+
+    def refusal(self, attempt: Attempt, uid: PodUid) -> Verdict | None:
+        """Return why this attempt may not reserve now, None if it may (or if it already has)."""
+        held, ended = self._holdings.get(uid), self._ended.get(uid)
+        if attempt.session < self._session:
+            return Verdict(Code.RETRY, "this scheduler instance was superseded by a newer one: it must stop scheduling")
+        if uid in self._tombstones:
+            return Verdict(Code.RETRY, "the pod was deleted")
+        if ended is not None and attempt <= ended:
+            return Verdict(Code.RETRY, "this scheduling attempt has already ended")
+        if held is None or held.attempt == attempt:
+            return None
+        if held.state is HoldingState.DOUBTFUL:
+            return Verdict(Code.RETRY, "the outcome of an earlier binding is not known yet")
+        if held.state is not HoldingState.RESERVED:
+            return Verdict(Code.RETRY, "the pod is already bound; the scheduler has not seen it yet")
+        return None
+
+    def reserve(self, holding: Holding) -> set[int]:
+        """Hold GPUs for an attempt that `refusal` let pass; an older reservation of the pod ends."""
+        assert holding.attempt is not None
+        self.note_session(holding.attempt.session)
+        return self._put(holding)
+
+    def note_session(self, session: int) -> None:
+        """Remember the newest shim session: older ones are ignored from now on."""
+        self._session = max(self._session, session)
+
+    def unreserve(self, attempt: Attempt, uid: PodUid, *, bound_unknown: bool, now: float) -> set[int]:
+        """End the attempt's reservation, or mark it doubtful. Without a reservation only the attempt is ended."""
+        if attempt.session < self._session:
+            return set()
+        self.note_session(attempt.session)
+        if uid not in self._tombstones:
+            self._ended[uid] = max(attempt, self._ended.get(uid, attempt))
+        held = self._holdings.get(uid)
+        if held is None or held.state not in _UNBOUND or held.attempt is None or held.attempt > attempt:
+            return set()
+        if bound_unknown:
+            reason = "the answer to its Binding was lost"
+            return self._put(replace(held, state=HoldingState.DOUBTFUL, since=now, reason=reason))
+        # A doubtful binding is settled only by the attempt that made it.
+        if held.state is HoldingState.DOUBTFUL and held.attempt != attempt:
+            return set()
+        return self._drop(uid)
+
+    def orphans(self, attempt: Attempt, kept: Collection[PodUid]) -> list[Holding]:
+        """Return unbound holdings that the shim of this session no longer knows, up to its newest attempt."""
+        return [
+            h
+            for h in self._holdings.values()
+            if h.state in _UNBOUND and h.uid not in kept and h.attempt is not None and h.attempt <= attempt
+        ]
+
+    def drop(self, holding: Holding) -> set[int]:
+        """Drop a holding, unless it changed since it was read."""
+        return self._drop(holding.uid) if self._holdings.get(holding.uid) == holding else set()
+
+    # -- what the API shows -----------------------------------------------------------------------------------------
+
+    def see_bound(self, pod: PodFacts, node: int, now: float) -> set[int]:
+        """Note that the pod is bound to the node and runs or may run there."""
+        held = self._holdings.get(pod.uid)
+        if pod.uid in self._tombstones:
+            return set()
+        if held is not None and held.state not in _UNBOUND and held.node == node:
+            # The value first seen at the binding stands; later edits are ignored.
+            return set()
+        # Each once: init containers name GPUs that the app containers reuse.
+        handles = tuple(dict.fromkeys(h for share in (pod.gpus or {}).values() for h in share))
+        distrust = self._distrust(pod, node, handles)
+        touched: set[int] = set()
+        if not distrust:
+            # What is bound is a fact; a reservation of the same GPUs is not.
+            for other in self._others_with(pod.uid, node, handles):
+                touched |= self._drop(other.uid) if other.state in _UNBOUND else set()
+        return touched | self._put(
+            Holding(
+                uid=pod.uid,
+                namespace=pod.namespace,
+                name=pod.name,
+                node=node,
+                state=HoldingState.FOREIGN if distrust else HoldingState.BOUND,
+                count=effective_gpus(pod.containers),
+                gpus=() if distrust else handles,
+                since=now,
+                reason=distrust or "bound by this scheduler",
+                attempt=held.attempt if held else None,
+                bound_at=pod.bound_at,
+            )
+        )
+
+    def see_gone(self, uid: PodUid, *, deleted: bool, reported: bool, now: float) -> set[int]:
+        """Note that the pod is finished, or `deleted`. `reported`: its node's agent still lists its devices."""
+        if deleted:
+            self._bury(uid, now)
+        held = self._holdings.get(uid)
+        if held is None or held.state is HoldingState.RELEASING:
+            return set()
+        if reported:
+            reason = "the pod is gone, the node still holds its devices"
+            return self._put(replace(held, state=HoldingState.RELEASING, since=now, reason=reason))
+        return self._drop(uid)
+
+    def follow_report(self, node: int, reported: InUse) -> set[int]:
+        """Note what the node's agent reports: it says which GPUs a pod really has, and when they are released."""
+        touched: set[int] = set()
+        for held in list(self.on_node(node)):
+            handles = reported.get(held.uid)
+            if handles is None and held.state is HoldingState.RELEASING:
+                touched |= self._drop(held.uid)
+            elif handles and set(handles) != set(held.gpus) and held.state not in _UNBOUND:
+                reason = "the node's agent reports these GPUs"
+                touched |= self._put(replace(held, gpus=tuple(handles), count=len(handles), reason=reason))
+        return touched
+
+    def adopt(self, holding: Holding) -> set[int] | None:
+        """Take up a reservation that the shim holds and these books lack; None if others hold its GPUs."""
+        if holding.uid in self._tombstones:
+            return None
+        if self._others_with(holding.uid, holding.node, holding.gpus):
+            return None
+        return self._put(holding)
+
+    # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _distrust(self, pod: PodFacts, node: int, handles: tuple[str, ...]) -> str:
+        """Return why the pod's annotation does not count, empty if it does."""
+        if pod.scheduler != self._scheduler_name:
+            return "bound by another scheduler"
+        if pod.claimed:
+            return "its devices come from a resource claim"
+        if pod.gpus is None:
+            return "bound without naming its GPUs"
+        if len(handles) != effective_gpus(pod.containers):
+            return "its annotation names another number of GPUs than it asks for"
+        earlier = [h for h in self._others_with(pod.uid, node, handles) if h.state is HoldingState.BOUND]
+        if earlier:
+            return f"names a GPU that {earlier[0].namespace}/{earlier[0].name} holds"
+        return ""
+
+    def _others_with(self, uid: PodUid, node: int, handles: Iterable[str]) -> list[Holding]:
+        wanted = set(handles)
+        return [
+            h
+            for h in self.on_node(node)
+            if h.uid != uid and h.state is not HoldingState.RELEASING and not wanted.isdisjoint(h.gpus)
+        ]
+
+    def _bury(self, uid: PodUid, now: float) -> None:
+        self._ended.pop(uid, None)
+        self._tombstones[uid] = now
+        # Insertion order is time order: the oldest are at the front.
+        while self._tombstones:
+            oldest = next(iter(self._tombstones))
+            if now - self._tombstones[oldest] <= TOMBSTONE_S:
+                break
+            del self._tombstones[oldest]
+
+    def _put(self, holding: Holding) -> set[int]:
+        touched = self._drop(holding.uid)
+        self._holdings[holding.uid] = holding
+        self._by_node.setdefault(holding.node, {})[holding.uid] = holding
+        return touched | {holding.node}
+
+    def _drop(self, uid: PodUid) -> set[int]:
+        held = self._holdings.pop(uid, None)
+        if held is None:
+            return set()
+        del self._by_node[held.node][uid]
+        return {held.node}

@@ -1,0 +1,130 @@
+"""The stream that wakes refused pods: gathers what grew for 200 ms and hands it to every subscriber.
+
+One thread asks the planner, however many shims listen. A slow subscriber loses
+nothing that matters: its queue keeps the union of what it has not taken yet.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+from pyscheduler.core.planner import Planner
+from pyscheduler.edge.pb.v1 import scheduler_pb2 as pb
+
+__all__ = ["GATHER_S", "Changes", "Subscription"]
+
+GATHER_S = 0.2
+
+_KINDS = {
+    "nodes": pb.ChangesResponse.KIND_NODES,
+    "freed": pb.ChangesResponse.KIND_FREED,
+    "topology": pb.ChangesResponse.KIND_TOPOLOGY,
+}
+
+
+class Subscription:
+    """One listening shim. Iterating blocks until there is something to tell, and ends after `close`."""
+
+    def __init__(self, first: pb.ChangesResponse, leave: Callable[[Subscription], None]) -> None:
+        self._changed = threading.Condition()
+        self._pending: pb.ChangesResponse | None = first
+        self._closed = False
+        self._leave = leave
+
+    def put(self, message: pb.ChangesResponse) -> None:
+        """Add to what the subscriber has not taken yet."""
+        with self._changed:
+            if self._pending is not None:
+                message = _merged(self._pending, message)
+            self._pending = message
+            self._changed.notify()
+
+    def close(self) -> None:
+        """End the iteration. Safe to call more than once."""
+        self._leave(self)
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+
+    def __iter__(self) -> Iterator[pb.ChangesResponse]:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._pending is not None or self._closed)
+                message, self._pending = self._pending, None
+            if message is None:
+                return
+            yield message
+
+
+class Changes:
+    """Asks the planner every `GATHER_S` what grew. `run` is one thread's work until `stop`."""
+
+    def __init__(self, planner: Planner, lock: threading.Lock, clock: Callable[[], float]) -> None:
+        self._planner = planner
+        self._lock = lock
+        self._clock = clock
+        self._subscribers: set[Subscription] = set()
+        self._guard = threading.Lock()
+        self._stopped = threading.Event()
+
+    def subscribe(self) -> Subscription:
+        """Return a new subscription, which begins with the state as it is."""
+        with self._lock:
+            first = self._message(frozenset(), [])
+        subscription = Subscription(first, self._leave)
+        with self._guard:
+            self._subscribers.add(subscription)
+        if self._stopped.is_set():
+            subscription.close()
+        return subscription
+
+    def run(self) -> None:
+        """Gather and tell, until stopped."""
+        while not self._stopped.wait(GATHER_S):
+            self.tell()
+
+    def tell(self) -> None:
+        """Tell the subscribers what grew since the last time, if anything did."""
+        with self._guard:
+            listening = list(self._subscribers)
+        if not listening:
+            # What nobody hears would be lost: at the start of a stream the shim wakes everything itself.
+            return
+        with self._lock:
+            grown, due = self._planner.wake(self._clock())
+            message = self._message(grown, due)
+        if grown or due:
+            for subscription in listening:
+                subscription.put(message)
+
+    def stop(self) -> None:
+        """End `run` and all subscriptions."""
+        self._stopped.set()
+        with self._guard:
+            listening = list(self._subscribers)
+        for subscription in listening:
+            subscription.close()
+
+    def _message(self, grown: frozenset[str], due: Sequence[str]) -> pb.ChangesResponse:
+        return pb.ChangesResponse(
+            epoch=self._planner.cluster.table.epoch,
+            table_size=len(self._planner.cluster.table),
+            generation=self._planner.cluster.generation,
+            kinds=sorted(_KINDS[kind] for kind in grown),
+            pod_uids=due,
+        )
+
+    def _leave(self, subscription: Subscription) -> None:
+        with self._guard:
+            self._subscribers.discard(subscription)
+
+
+def _merged(older: pb.ChangesResponse, newer: pb.ChangesResponse) -> pb.ChangesResponse:
+    return pb.ChangesResponse(
+        epoch=newer.epoch,
+        table_size=newer.table_size,
+        generation=newer.generation,
+        kinds=sorted({*older.kinds, *newer.kinds}),
+        pod_uids=list(dict.fromkeys([*older.pod_uids, *newer.pod_uids])),
+    )

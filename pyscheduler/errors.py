@@ -1,0 +1,34 @@
+"""Failures of the world. Expected outcomes are values (`core.model.Verdict`), bugs are asserts.
+
+    PyschedulerError
+    ├── ConfigError          the configuration cannot be used
+    ├── DocumentError        a node document cannot be used
+    ├── KubernetesError      the API server refuses us or is away
+    └── ServeError           the socket or a port cannot be served
+
+Every message says what failed, where, for which input, and what to do.
+"""
+
+from __future__ import annotations
+
+__all__ = ["ConfigError", "DocumentError", "KubernetesError", "PyschedulerError", "ServeError"]
+
+
+class PyschedulerError(Exception):
+    """Base of all of them; its text is one sentence for a person."""
+
+
+class ConfigError(PyschedulerError):
+    """The configuration cannot be used. The message lists every problem with its path."""
+
+
+class DocumentError(PyschedulerError):
+    """A node document cannot be used."""
+
+
+class KubernetesError(PyschedulerError):
+    """The API server refuses a request or cannot be reached."""
+
+
+class ServeError(PyschedulerError):
+    """The socket or a port cannot be served."""
