@@ -28,11 +28,10 @@ Folder = Annotated[Path, typer.Option("--dir", help="Folder that holds all state
 def up(
     folder: Folder = DEFAULT_ROOT,
     profile: Annotated[Mode, typer.Option(help="How the profile gpu-topology is run.")] = Mode.REPLACE,
-    simulator: Annotated[bool, typer.Option(help="Play the device managers of simulated nodes.")] = True,
     release_delay: Annotated[float, typer.Option(min=0, help="Seconds that devices are held after their pod.")] = 0,
 ) -> None:
     """Start the control plane and leave it running; print the path of the kubeconfig."""
-    options = Options(root=folder, mode=profile, simulator=simulator, release_delay_s=release_delay, detached=True)
+    options = Options(root=folder, mode=profile, release_delay_s=release_delay, detached=True)
     print(ControlPlane.start(options).kubeconfig)
 
 

@@ -24,6 +24,7 @@ Object = dict[str, Any]
 Item = TypeVar("Item")
 
 _JSON: Final = "application/json"
+_MERGE_PATCH: Final = "application/merge-patch+json"
 _STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
 
 _CONNECTIONS: Final = 32
@@ -45,7 +46,7 @@ class Api:
     def __init__(self, kubeconfig: Path) -> None:
         settings = client.Configuration()
         settings.connection_pool_maxsize = _CONNECTIONS
-        config.load_kube_config(str(kubeconfig), client_configuration=settings)  # type: ignore[no-untyped-call]
+        config.load_kube_config(str(kubeconfig), client_configuration=settings)
         connection = client.ApiClient(settings)
         self._server: str = settings.host
         self._pool: urllib3.PoolManager = connection.rest_client.pool_manager
@@ -69,8 +70,16 @@ class Api:
         return self._request("POST", path, body)
 
     def patch(self, path: str, body: Object) -> Object:
-        """Apply a strategic merge patch: keys, and conditions of types, that it does not name stay as they are."""
-        return self._request("PATCH", path, body, content_type=_STRATEGIC_MERGE_PATCH)
+        """Apply a JSON merge patch: keys that it does not name stay as they are; lists are replaced."""
+        return self._request("PATCH", path, body, content_type=_MERGE_PATCH)
+
+    def patch_status(self, path: str, status: Object, uid: str | None = None) -> Object:
+        """Change the status of an object; conditions of types that `status` does not name stay as they are.
+
+        With `uid` the server refuses (409) if another object stands under the name now.
+        """
+        body = {"status": status, **({"metadata": {"uid": uid}} if uid else {})}
+        return self._request("PATCH", f"{path}/status", body, content_type=_STRATEGIC_MERGE_PATCH)
 
     def delete(self, path: str, **query: str) -> Object:
         """Delete an object or, with a collection as `path`, all that a selector in `query` matches."""
@@ -111,9 +120,7 @@ class Api:
         """
         query |= {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": resource_version}
         query["timeoutSeconds"] = str(max(1, round(timeout_s)))
-        answer = self._send(
-            "GET", _with_query(path, query), timeout_s + _LATE_S, headers=self._headers, preload_content=False
-        )
+        answer = self._send("GET", _with_query(path, query), timeout_s + _LATE_S, headers=self._headers, preload_content=False)
         try:
             for line in _lines(answer):
                 event = json.loads(line)
@@ -162,9 +169,7 @@ class Api:
                     return item
                 last = item
         seen = json.dumps({key: last.get(key) for key in ("metadata", "status", "message")})[:_SHOWN]
-        raise NeverHappenedError(
-            f"{path} {name or ''}: no object met the condition within {timeout_s:g} s; last: {seen}"
-        )
+        raise NeverHappenedError(f"{path} {name or ''}: no object met the condition within {timeout_s:g} s; last: {seen}")
 
     def wait_gone(self, path: str, name: str, timeout_s: float = 60.0) -> None:
         """Wait until the object `name` is no longer in a collection; raises as `wait_for` does."""

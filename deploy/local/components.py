@@ -156,6 +156,7 @@ class Factory:
             f"--service-account-key-file={pki / 'apiserver.crt'}",
             f"--service-account-signing-key-file={pki / 'apiserver.key'}",
             "--service-cluster-ip-range=10.0.0.0/24",
+            "--delete-collection-workers=16",
             "--profiling=false",
         )
         probe = probes.https(self.ports.api_server, "/readyz", pki / "apiserver.crt")

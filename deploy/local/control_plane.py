@@ -198,9 +198,7 @@ class ControlPlane:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.stop()
 
     def _launch(self, *names: str) -> None:
@@ -279,9 +277,7 @@ def _schedulers(factory: Factory, mode: Mode) -> list[Component]:
     layout = factory.layout
     kubeconfig = layout.kubeconfig(users.SCHEDULER.name)
     return [
-        factory.scheduler(
-            name, _write_yaml(layout.config / f"{name}.yaml", document(profiles, kubeconfig, layout.socket))
-        )
+        factory.scheduler(name, _write_yaml(layout.config / f"{name}.yaml", document(profiles, kubeconfig, layout.socket)))
         for name, profiles in served[mode].items()
     ]
 

@@ -16,6 +16,7 @@ GPUS: Final = "pyscheduler.io/gpus"
 Containers = Mapping[str, tuple[str, ...]]
 
 _INDEX: Final = "index:"
+_INSTRUCTIONS: Final = ("ready", "gpus", "refusePods", "releaseSeconds")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,13 +47,17 @@ class Instructions:
         Raises
         ------
         ValueError
-            If it is no JSON object, or a value is not of its kind.
+            If it is no JSON object, has an unknown key, or a value is not of its kind.
 
         """
         values = json.loads(text) if text else {}
         if not isinstance(values, dict):
             raise ValueError("not a JSON object")  # noqa: TRY004 - the content is wrong, not an argument
+        if unknown := sorted(values.keys() - _INSTRUCTIONS):
+            raise ValueError(f"unknown {', '.join(unknown)}; known are {', '.join(_INSTRUCTIONS)}")
         gpus, release_s = values.get("gpus"), values.get("releaseSeconds")
+        if gpus is not None and int(gpus) < 0:
+            raise ValueError(f"gpus is {gpus}, and must be 0 or more")
         return cls(
             gpus=None if gpus is None else int(gpus),
             refuse_pods=bool(values.get("refusePods", False)),

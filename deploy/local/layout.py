@@ -94,13 +94,9 @@ class Layout:
             if not strange:
                 marker.touch()
         except OSError as error:
-            raise UnusableFolderError(
-                f"{self.root}: cannot be written ({error.strerror}); choose another --dir"
-            ) from error
+            raise UnusableFolderError(f"{self.root}: cannot be written ({error.strerror}); choose another --dir") from error
         if strange:
-            raise UnusableFolderError(
-                f"{self.root}: holds files that are not of a control plane; choose an empty --dir"
-            )
+            raise UnusableFolderError(f"{self.root}: holds files that are not of a control plane; choose an empty --dir")
 
     def create(self) -> None:
         """Make the folders for a new control plane; what an ended one left is removed, its logs too."""

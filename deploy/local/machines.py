@@ -112,7 +112,7 @@ _HGX_H100: Final = Machine(
 )
 
 # Matrix and CPU lists: github.com/NVIDIA/k8s-device-plugin/issues/436, the second bridge seated as its owner meant it.
-# NV12 is three bridges of four NVLinks: NVIDIA A100 80GB PCIe product brief (PB-10577).
+# NV12 is three bridges of four NVLinks: NVIDIA A100 80GB PCIe product brief.
 _A100_PCIE_BRIDGED: Final = Machine(
     model="NVIDIA A100 80GB PCIe",
     resource=_NVIDIA,
@@ -235,9 +235,7 @@ def document(machine: str, node: str) -> dict[str, Any]:
         "source": "simulated",
         "gpus": [_gpu(kind, node, index) for index in range(count)],
         "nics": [{"id": f"NIC{nic}", "name": f"mlx5_{nic}"} for nic in range(len(kind.nic_switches))],
-        "links": [
-            {"a": f"GPU{a}", "b": f"GPU{b}", "type": _link(kind, a, b)} for a, b in combinations(range(count), 2)
-        ],
+        "links": [{"a": f"GPU{a}", "b": f"GPU{b}", "type": _link(kind, a, b)} for a, b in combinations(range(count), 2)],
         "nic_links": [
             {"gpu": f"GPU{gpu}", "nic": f"NIC{nic}", "type": _nic_link(kind, gpu, nic)}
             for gpu in range(count)

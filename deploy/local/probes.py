@@ -67,9 +67,7 @@ def _is_serving(socket: Path) -> bool:
         return False
     with grpc.insecure_channel(f"unix://{socket}") as channel:
         try:
-            answer = health_pb2_grpc.HealthStub(channel).Check(
-                health_pb2.HealthCheckRequest(), timeout=_ANSWER_TIMEOUT_S
-            )
+            answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=_ANSWER_TIMEOUT_S)
         except grpc.RpcError:
             return False
     return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)

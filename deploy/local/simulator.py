@@ -84,19 +84,16 @@ class Simulator:
         self._timers: list[tuple[float, str]] = []
         self._writers = ThreadPoolExecutor(_WRITERS)
         self._stopped = threading.Event()
-        self._listed: set[str] = set()
+        self._follows_pods = False
+        self._ready: Callable[[], None] | None = None
 
     def run(self, ready: Callable[[], None]) -> None:
         """Simulate until `stop`; `ready` is called once all nodes and pods are known."""
+        self._ready = ready
         self._follow(NODES, self._on_node, self._on_nodes, labelSelector=f"{SIMULATED_LABEL}=true")
-        self._follow(_PODS, self._on_pod, self._on_pods, fieldSelector="spec.nodeName!=")
-        announced = False
         while not self._stopped.is_set():
             self._take_event()
             self._fire_timers()
-            if not announced and self._listed == {NODES, _PODS}:
-                announced = True
-                ready()
         self._writers.shutdown(cancel_futures=True)
 
     def stop(self) -> None:
@@ -123,7 +120,10 @@ class Simulator:
             del self._nodes[name]
         for item in items:
             self._on_node("ADDED", item)
-        self._listed.add(NODES)
+        if not self._follows_pods:
+            # Only now: which pods have ended while nobody watched shows against the devices that the nodes report.
+            self._follows_pods = True
+            self._follow(_PODS, self._on_pod, self._on_pods, fieldSelector="spec.nodeName!=")
 
     def _on_node(self, kind: str, item: Object) -> None:
         name = item["metadata"]["name"]
@@ -157,8 +157,8 @@ class Simulator:
         amounts = {"capacity": {node.resource: count}, "allocatable": {node.resource: count}}
         topology = encode_topology(first_gpus(machines.document(node.machine, node.name), node.announced))
         path = f"{NODES}/{node.name}"
-        self._write(f"{path}/status", {"status": amounts})
-        self._write(path, {"metadata": {"annotations": {TOPOLOGY: topology}}})
+        self._write(partial(self._api.patch_status, path, amounts))
+        self._write(partial(self._api.patch, path, {"metadata": {"annotations": {TOPOLOGY: topology}}}))
         _log.info("node %s has %s GPUs now", node.name, count)
 
     def _on_pods(self, items: list[Object]) -> None:
@@ -169,7 +169,9 @@ class Simulator:
                 self._end(node, uid)
         for item in items:
             self._on_pod("ADDED", item)
-        self._listed.add(_PODS)
+        if self._ready:
+            self._ready()
+            self._ready = None
 
     def _on_pod(self, kind: str, item: Object) -> None:
         uid, name = item["metadata"]["uid"], item["spec"]["nodeName"]
@@ -191,7 +193,8 @@ class Simulator:
             node.stale = True
             self._report(node)
         if item["status"].get("phase") == "Pending":
-            self._write(f"{_pod_path(item)}/status", _refused(item, refusal) if refusal else _running(item))
+            status = _refused(refusal) if refusal else _running(item)
+            self._write(partial(self._api.patch_status, _pod_path(item), status, pod.uid))
 
     def _end(self, node: _Node, uid: str) -> None:
         at_s = node.devices.end(uid, time.monotonic(), self._release_delay_s)
@@ -209,19 +212,19 @@ class Simulator:
         node.stale, node.sending, node.reported_at_s = False, True, time.monotonic()
         report = json.dumps({"observed_at": now(), "pods": node.devices.held}, separators=(",", ":"))
         body = {"metadata": {"annotations": {IN_USE: report}}}
-        self._write(f"{NODES}/{node.name}", body, then=lambda: self._sent(node))
+        self._write(partial(self._api.patch, f"{NODES}/{node.name}", body), then=partial(self._sent, node))
 
     def _sent(self, node: _Node) -> None:
         node.sending = False
         self._report(node)
 
-    def _write(self, path: str, body: Object, then: Event | None = None) -> None:
-        self._writers.submit(self._write_now, path, body, then)
+    def _write(self, request: Callable[[], object], then: Event | None = None) -> None:
+        self._writers.submit(self._write_now, request, then)
 
-    def _write_now(self, path: str, body: Object, then: Event | None) -> None:
+    def _write_now(self, request: Callable[[], object], then: Event | None) -> None:
         while not self._stopped.is_set():
             try:
-                self._api.patch(path, body)
+                request()
                 break
             except LocalError as error:
                 if isinstance(error, ApiError) and error.status in _GONE:
@@ -288,20 +291,18 @@ def _pod_path(pod: Object) -> str:
     return f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
 
 
-def _refused(pod: Object, refusal: Refusal) -> Object:
-    status = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": refusal.message}
-    return {"metadata": {"uid": pod["metadata"]["uid"]}, "status": status}
+def _refused(refusal: Refusal) -> Object:
+    return {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": refusal.message}
 
 
 def _running(pod: Object) -> Object:
     since = now()[:19] + "Z"  # the API keeps whole seconds
-    status = {
+    return {
         "phase": "Running",
         "startTime": since,
         "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": since}],
         "containerStatuses": [_container_running(container, since) for container in pod["spec"]["containers"]],
     }
-    return {"metadata": {"uid": pod["metadata"]["uid"]}, "status": status}
 
 
 def _container_running(container: Object, since: str) -> Object:

@@ -61,9 +61,7 @@ class Workspace:
         """Create a pod from what `pod_spec` returns."""
         return self.api.create(self.pods, _pod(spec, annotations, name=name))
 
-    def add_indexed_job(
-        self, name: str, completions: int, spec: Object, annotations: Mapping[str, str] | None = None
-    ) -> Object:
+    def add_indexed_job(self, name: str, completions: int, spec: Object, annotations: Mapping[str, str] | None = None) -> Object:
         """Create an indexed Job all of whose pods run at once."""
         body = {
             "metadata": {"name": name},
@@ -77,9 +75,7 @@ class Workspace:
         }
         return self.api.create(self.jobs, body)
 
-    def pod_spec(
-        self, gpus: int = 0, *, scheduler: str = GPU_PROFILE, resource: str = _NVIDIA, cpu: str = "100m"
-    ) -> Object:
+    def pod_spec(self, gpus: int = 0, *, scheduler: str = GPU_PROFILE, resource: str = _NVIDIA, cpu: str = "100m") -> Object:
         """Return the spec of a pod with one container, kept to the nodes of this workspace."""
         amounts = {"cpu": cpu, **({resource: str(gpus)} if gpus else {})}
         container = {"name": "main", "image": _IMAGE, "resources": {"requests": amounts, "limits": amounts}}
@@ -148,9 +144,7 @@ class Workspace:
 
     def events(self, pod: str) -> list[Object]:
         """Return the Events of a pod."""
-        items, _ = self.api.read_all(
-            f"/api/v1/namespaces/{self.name}/events", fieldSelector=f"involvedObject.name={pod}"
-        )
+        items, _ = self.api.read_all(f"/api/v1/namespaces/{self.name}/events", fieldSelector=f"involvedObject.name={pod}")
         return items
 
     def close(self) -> None:
@@ -161,9 +155,7 @@ class Workspace:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
 

@@ -75,7 +75,7 @@ func rawArgs(obj runtime.Object) (map[string]json.RawMessage, error) {
 	}
 	document, err := yaml.YAMLToJSONStrict(unknown.Raw)
 	if err != nil {
-		return nil, fmt.Errorf("args of plugin %s are neither JSON nor YAML: %w", Name, err)
+		return nil, fmt.Errorf("args of plugin %s are neither JSON nor YAML: %s", Name, oneLine(err))
 	}
 	var raw map[string]json.RawMessage
 	if err := json.Unmarshal(document, &raw); err != nil {
@@ -83,6 +83,8 @@ func rawArgs(obj runtime.Object) (map[string]json.RawMessage, error) {
 	}
 	return raw, nil
 }
+
+func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
 func (a *Args) fields() map[string]any {
 	return map[string]any{

@@ -52,14 +52,17 @@ func newBinder(pods podBinder, binding *v1.Binding) *binder {
 }
 
 // bind returns an error with every outcome but bound.
-func (b *binder) bind(ctx context.Context) (result outcome, err error) {
+func (b *binder) bind(ctx context.Context) (_ outcome, err error) {
 	backoff := bindBackoff
 	for {
 		if err = b.post(ctx); err == nil {
 			return bound, nil
 		}
-		if result = b.judge(ctx, err); result != unknown {
-			return result, err
+		switch b.judge(ctx, err) {
+		case bound:
+			return bound, nil
+		case notBound:
+			return notBound, err
 		}
 		if backoff.Steps <= 1 || !sleep(ctx, backoff.Step()) {
 			break

@@ -2,7 +2,12 @@ package gputopology
 
 import (
 	"context"
+	"fmt"
 
+	"google.golang.org/protobuf/proto"
+	v1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
@@ -13,6 +18,22 @@ func (p *Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, 
 	return []fwk.ClusterEventWithHint{
 		{Event: fwk.ClusterEvent{Resource: fwk.AssignedPod, ActionType: fwk.Delete}},
 		{Event: fwk.ClusterEvent{Resource: fwk.Node, ActionType: nodeChanges}},
-		{Event: fwk.ClusterEvent{Resource: fwk.TargetPod, ActionType: fwk.Update}},
+		// A changed annotation matches the whole Update only.
+		{Event: fwk.ClusterEvent{Resource: fwk.TargetPod, ActionType: fwk.Update}, QueueingHintFn: p.podChanged},
 	}, nil
+}
+
+// podChanged queues a refused pod whose own wishes changed. Other updates, such
+// as the condition that the refusal itself writes, cannot help it.
+func (p *Plugin) podChanged(_ klog.Logger, _ *v1.Pod, oldObj, newObj any) (fwk.QueueingHint, error) {
+	before, isPod := oldObj.(*v1.Pod)
+	after, isStillPod := newObj.(*v1.Pod)
+	if !isPod || !isStillPod {
+		return fwk.Queue, fmt.Errorf("an update of a pod from %T to %T", oldObj, newObj)
+	}
+	if proto.Equal(describe(before, p.args.Resources), describe(after, p.args.Resources)) &&
+		apiequality.Semantic.DeepEqual(wishesOf(before), wishesOf(after)) {
+		return fwk.QueueSkip, nil
+	}
+	return fwk.Queue, nil
 }

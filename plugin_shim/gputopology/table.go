@@ -33,6 +33,9 @@ func (t *table) name(i uint32) (string, bool) {
 
 // extended returns the table with the names of the answer, or nil if the answer does not continue it.
 func (t *table) extended(answer *pb.NodesResponse) *table {
+	if answer.GetEpoch() == 0 {
+		return nil
+	}
 	next := &table{epoch: answer.GetEpoch(), index: map[string]uint32{}}
 	if answer.GetEpoch() == t.epoch {
 		if len(answer.GetNames()) == 0 {
@@ -105,7 +108,7 @@ func (t *tables) fetch(ctx context.Context) (*table, error) {
 		return nil, err
 	}
 	next := have.extended(answer)
-	if next == nil || next.epoch == 0 {
+	if next == nil {
 		return nil, &nonsenseError{endpoint: t.endpoint, method: "Nodes", what: "names that do not continue the table"}
 	}
 	t.newest.Store(next)

@@ -61,7 +61,7 @@ _NAMES: Final = {
     "NODE": Kind.NODE,
     "PCIE": Kind.PCIE,
     "SYS": Kind.SYS,
-    # Drivers before 384 print SYS so.
+    # What older drivers print.
     "SOC": Kind.SYS,
     "?": Kind.UNKNOWN,
 }

@@ -10,7 +10,7 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import combinations, permutations
+from itertools import combinations, pairwise, permutations
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from deploy.local import machines
-from pyscheduler.core.device_table import Choice, DeviceClass, DeviceTable
+from pyscheduler.core.device_table import DeviceClass, DeviceTable
 
 PATH_GBPS = {"PIX": 12.0, "PXB": 11.6, "PHB": 11.2, "NODE": 10.8, "SYS": 10.0, "?": 0.0}
 Gpus = tuple[int, ...]
@@ -27,7 +27,11 @@ Gpus = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Oracle:
-    """A machine by enumeration: `links` by pair (a, b), a < b; `per_link` GB/s of an NVLink or xGMI link."""
+    """A machine by enumeration.
+
+    `links` by pair (a, b), a < b; `per_link` GB/s of an NVLink or xGMI link; `nvlinks` that a GPU has at most.
+    Where it is not `exact`, the best single ring counts, in both directions, and not all rings together.
+    """
 
     links: dict[tuple[int, int], str]
     numa: tuple[int | None, ...]
@@ -67,15 +71,13 @@ class Oracle:
         if len(gpus) == 2:
             return self.rate(*gpus)
         cycles = [(gpus[0], *rest, gpus[0]) for rest in permutations(gpus[1:])]
-        edges = [list(zip(cycle, cycle[1:], strict=False)) for cycle in cycles]
+        edges = [list(pairwise(cycle)) for cycle in cycles]
         one = max(min(self.rate(a, b) for a, b in cycle) for cycle in edges)
         fast = [cycle for cycle in edges if all(self.count(a, b) for a, b in cycle)]
         if not fast:
             return one
-        if not self.exact:
-            many = 2 * max(min(self.rate(a, b) for a, b in cycle) for cycle in fast)
-        else:
-            many = self._flow(gpus, fast)
+        widest = max(min(self.rate(a, b) for a, b in cycle) for cycle in fast)
+        many = self._flow(gpus, fast) if self.exact else 2 * widest
         return max(one, min(many, *(self.port(gpu) for gpu in gpus)))
 
     def _flow(self, gpus: Gpus, cycles: list[list[tuple[int, int]]]) -> float:
@@ -83,7 +85,7 @@ class Oracle:
         directed = [(a, b) for a in gpus for b in gpus if self.count(a, b)]
         uses = np.array([[edge in cycle for cycle in cycles] for edge in directed], float)
         solution = linprog(-np.ones(len(cycles)), uses, [self.rate(a, b) for a, b in directed])
-        assert solution.success
+        assert solution.x is not None
         return float(solution.x.sum())
 
     def numa_nodes(self, gpus: Gpus) -> int:
@@ -118,15 +120,25 @@ class Oracle:
     def aligned_pairs(self, gpus: Gpus) -> int:
         return sum(g % 2 == 0 and g + 1 in gpus and self.numa[g] == self.numa[g + 1] for g in gpus)
 
+    def leavings(self, free: Gpus, gpus: Gpus) -> tuple[object, ...]:
+        """What decides between sets of equal worth, smaller is better."""
+        rest = tuple(g for g in free if g not in gpus)
+        whole = self.aligned_pairs(gpus) + self.aligned_pairs(rest)
+        return [self.carve(rest, size) for size in (8, 4, 2)], -whole, gpus
+
     def best(self, free: Gpus, k: int) -> Gpus | None:
         """The one right answer for k >= 2."""
+        sets = filter(self.admits, combinations(free, k))
+        return min(sets, key=lambda gpus: (self.objective(gpus), self.leavings(free, gpus)), default=None)
 
-        def rank(gpus: Gpus) -> tuple[object, ...]:
-            rest = tuple(g for g in free if g not in gpus)
-            whole = self.aligned_pairs(gpus) + self.aligned_pairs(rest)
-            return self.objective(gpus), [self.carve(rest, size) for size in (8, 4, 2)], -whole, gpus
+    def best_link(self, free: Gpus, gpu: int) -> int:
+        """MB/s to the nearest other free GPU."""
+        return max((round(1000 * self.rate(gpu, other)) for other in free if other != gpu), default=0)
 
-        return min(filter(self.admits, combinations(free, k)), key=rank, default=None)
+    def best_one(self, free: Gpus) -> Gpus | None:
+        """The one right answer for one GPU."""
+        singles = [(gpu,) for gpu in free]
+        return min(singles, key=lambda gpu: (self.best_link(free, *gpu), self.leavings(free, gpu)), default=None)
 
 
 def table_of(oracle: Oracle, models: str | None = None) -> DeviceTable:
@@ -157,10 +169,14 @@ def real(machine: str) -> tuple[Oracle, DeviceTable]:
 
 @pytest.mark.parametrize("machine", ["dgx-1v", "a6000x8-bridged", "mi250x"])
 def test_every_case_of_a_real_machine_is_optimal(machine: str) -> None:
-    """All 769 pairs of a free set and k >= 2; the ties too are the oracle's."""
+    """All 769 pairs of a free set and k >= 2, and all of k = 1; the ties too are the oracle's."""
     oracle, table = real(machine)
     cases = [(free, k) for free in range(256) for k in range(2, free.bit_count() + 1)]
     assert len(cases) == 769
+    for free in range(1, 256):
+        single = table.choose(free, 1)
+        assert single is not None
+        assert members(single.mask) == oracle.best_one(members(free))
     for free, k in cases:
         choice = table.choose(free, k)
         assert choice is not None
@@ -216,24 +232,11 @@ def test_exactly_the_best_k_of_the_free_or_none(oracle: Oracle) -> None:
     """Size, membership, refusal only where nothing fits, optimality and ties."""
     table = table_of(oracle)
     for free, k in every_query(oracle):
-        choice = table.choose(free, k)
-        if k == 1:
-            check_one(oracle, free, choice)
-            continue
-        best = oracle.best(members(free), k)
-        assert (choice and members(choice.mask)) == best
-        assert choice is None or choice.key == oracle.objective(members(choice.mask))
-
-
-def check_one(oracle: Oracle, free: int, choice: Choice | None) -> None:
-    if not free:
-        assert choice is None
-        return
-    gpus = members(free)
-    best_link = {g: max((round(1000 * oracle.rate(g, o)) for o in gpus if o != g), default=0) for g in gpus}
-    assert choice is not None
-    (gpu,) = members(choice.mask)
-    assert best_link[gpu] == min(best_link.values()) == choice.key[0]
+        gpus, choice = members(free), table.choose(free, k)
+        assert (choice and members(choice.mask)) == (oracle.best_one(gpus) if k == 1 else oracle.best(gpus, k))
+        if choice:
+            chosen = members(choice.mask)
+            assert choice.key == ((oracle.best_link(gpus, *chosen), 0, 1) if k == 1 else oracle.objective(chosen))
 
 
 @few

@@ -26,9 +26,7 @@ def test_old_name_of_sys() -> None:
     assert Link.parse("SOC") == Link(Kind.SYS)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "X", "NV", "NV0", "NV-1", "NV1.5", "nv4", "NV4 ", "XGMI0", "NV100", "NVLINK", "PIXX"]
-)
+@pytest.mark.parametrize("text", ["", "X", "NV", "NV0", "NV-1", "NV1.5", "nv4", "NV4 ", "XGMI0", "NV100", "NVLINK", "PIXX"])
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(UnknownLinkTypeError, match="use NV<n>") as refused:
         Link.parse(text)

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Runs every test, goes on after a failure, and says at the end what passed, failed or was left out: test.sh GO short|long
+set -uo pipefail
+cd "$(dirname "$0")/../.."
+go=$1 size=$2
+py=.venv/bin/python
+declare -a report
+failed=0
+
+stage() {
+  local name=$1 begun=$SECONDS
+  shift
+  echo "== $name" >&2
+  if "$@"; then
+    report+=("passed    $name ($((SECONDS - begun)) s)")
+  else
+    report+=("FAILED    $name ($((SECONDS - begun)) s)")
+    failed=1
+  fi
+}
+
+left_out() { report+=("LEFT OUT  $1: $2"); }
+
+marks="not long"
+[ "$size" = long ] && marks=""
+
+stage "Python: unit, property, integration" "$py" -m pytest -q -m "$marks" tests/unit tests/property tests/integration
+if reason=$(deploy/local/modules.sh "$go" 2>&1 >/dev/null | tail -n 1) && [ -z "$(grep 'cannot be reached' <<<"$reason")" ]; then
+  stage "lint" make --no-print-directory lint
+  stage "Go" env -C plugin_shim "$go" test -trimpath ./gputopology/...
+  stage "build" make --no-print-directory build
+  stage "end to end" "$py" -m pytest -q -m "$marks" tests/e2e
+else
+  left_out "lint, Go, build, end to end" "$reason"
+fi
+
+printf '\n' >&2
+printf '%s\n' "${report[@]}" >&2
+exit $failed

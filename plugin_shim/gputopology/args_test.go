@@ -1,0 +1,75 @@
+package gputopology
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+func TestArgsAreDecodedStrictly(t *testing.T) {
+	for name, test := range map[string]struct {
+		document string
+		// want lists what the error must contain; empty for no error.
+		want []string
+	}{
+		"only the endpoint":      {document: `endpoint: unix:///run/x.sock`},
+		"JSON":                   {document: `{"endpoint": "unix:///run/x.sock", "filterTimeout": "1s"}`},
+		"nothing":                {document: ``, want: []string{"pluginConfig[GPUTopology].args.endpoint", "unix:///run/pyscheduler/scheduler.sock"}},
+		"unknown key":            {document: "endpoint: unix:///x\nendpont: unix:///y", want: []string{"args.endpont", "allowed keys are callTimeout, endpoint, filterTimeout, onUnavailable, resources"}},
+		"key in another case":    {document: "Endpoint: unix:///x", want: []string{"args.Endpoint"}},
+		"key twice":              {document: "endpoint: unix:///x\nendpoint: unix:///y", want: []string{`"endpoint" already set`}},
+		"TCP":                    {document: "endpoint: localhost:80", want: []string{"args.endpoint", "localhost:80"}},
+		"relative path":          {document: "endpoint: unix://x.sock", want: []string{"args.endpoint", "absolute path"}},
+		"path of a folder":       {document: "endpoint: unix:///run/", want: []string{"args.endpoint"}},
+		"path too long":          {document: "endpoint: unix:///" + strings.Repeat("x", 107), want: []string{"args.endpoint", "Too long"}},
+		"bad mode":               {document: "endpoint: unix:///x\nonUnavailable: open", want: []string{"args.onUnavailable", `"closed"`, `"fallback"`}},
+		"no resources":           {document: "endpoint: unix:///x\nresources: []", want: []string{"args.resources"}},
+		"resource without slash": {document: "endpoint: unix:///x\nresources: [nvidia.com/gpu, cpu]", want: []string{"args.resources[1]", "cpu"}},
+		"no time":                {document: "endpoint: unix:///x\nfilterTimeout: 0s", want: []string{"args.filterTimeout"}},
+		"number for time":        {document: "endpoint: unix:///x\ncallTimeout: 250", want: []string{"args.callTimeout", "250"}},
+		"every error at once":    {document: "endpoint: x\ncallTimeout: -1s", want: []string{"args.endpoint", "args.callTimeout"}},
+		"a list":                 {document: "[1]", want: []string{"not a map"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := decodeArgs(&runtime.Unknown{Raw: []byte(test.document)})
+			if (err != nil) != (len(test.want) > 0) {
+				t.Fatalf("error is %v, want one: %v", err, len(test.want) > 0)
+			}
+			for _, part := range test.want {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("%q does not contain %q", err, part)
+				}
+			}
+			if err != nil && strings.Contains(err.Error(), "\n") {
+				t.Errorf("%q is more than one line", err)
+			}
+		})
+	}
+}
+
+func TestArgsDefaults(t *testing.T) {
+	args, err := decodeArgs(&runtime.Unknown{Raw: []byte("endpoint: unix:///x\ncallTimeout: 1s")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(args.Resources, []string{"nvidia.com/gpu", "amd.com/gpu"}) || args.OnUnavailable != "closed" ||
+		args.FilterTimeout.Duration != 250*time.Millisecond || args.CallTimeout.Duration != time.Second {
+		t.Errorf("got %+v", args)
+	}
+}
+
+func TestVersionIsThatOfThePythonPackage(t *testing.T) {
+	project, err := os.ReadFile("../../pyproject.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	version := regexp.MustCompile(`(?m)^version = "(.*)"$`).FindSubmatch(project)
+	if version == nil || string(version[1]) != Version {
+		t.Errorf("pyproject.toml has the version %q, the plugin %q: change both", version, Version)
+	}
+}

@@ -1,0 +1,109 @@
+"""What machines of one kind have in common: equal classes share one table of choices."""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from pyscheduler.core.links import UNKNOWN_LINK, Link
+
+__all__ = ["DeviceClass", "TopologyPolicy", "class_hash"]
+
+
+class TopologyPolicy(enum.StrEnum):
+    """The kubelet's topology manager policy; one that is not known restricts nothing."""
+
+    NONE = "none"
+    BEST_EFFORT = "best-effort"
+    RESTRICTED = "restricted"
+    SINGLE_NUMA_NODE = "single-numa-node"
+
+    @property
+    def restricts(self) -> bool:
+        """Whether the kubelet rejects pods for their NUMA nodes."""
+        return self in {TopologyPolicy.RESTRICTED, TopologyPolicy.SINGLE_NUMA_NODE}
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceClass:
+    """What machines of one kind have in common; GPU UUIDs and health are not part of it.
+
+    Attributes
+    ----------
+    models
+        Model of each GPU, in index order; None where it is not known.
+    numa
+        NUMA node of each GPU; None where it is not known.
+    links
+        Link of each pair, in the order of ``itertools.combinations(range(n), 2)``.
+    policy
+        Topology manager policy of the kubelet.
+
+    """
+
+    models: tuple[str | None, ...]
+    numa: tuple[int | None, ...]
+    links: tuple[Link, ...]
+    policy: TopologyPolicy = TopologyPolicy.NONE
+
+    def __post_init__(self) -> None:
+        pairs = len(self.models) * (len(self.models) - 1) // 2
+        if len(self.numa) != len(self.models) or len(self.links) != pairs:
+            raise ValueError(
+                f"{len(self.models)} GPUs need as many NUMA nodes and {pairs} links, not {len(self.numa)} and {len(self.links)}"
+            )
+
+    @classmethod
+    def of(
+        cls,
+        models: Sequence[str | None],
+        numa: Sequence[int | None],
+        links: Mapping[tuple[int, int], str],
+        policy: str | None = None,
+    ) -> DeviceClass:
+        """Return the class from link types by pair ``(a, b)``, a < b.
+
+        Pairs that are left out are unknown, and so is a policy of None.
+
+        Raises
+        ------
+        UnknownLinkTypeError
+            If a link type is none.
+        ValueError
+            If the lengths differ, or `policy` is none of the kubelet's.
+
+        """
+        pairs = combinations(range(len(models)), 2)
+        return cls(
+            tuple(models),
+            tuple(numa),
+            tuple(Link.parse(links[pair]) if pair in links else UNKNOWN_LINK for pair in pairs),
+            TopologyPolicy(policy or "none"),
+        )
+
+    @property
+    def gpus(self) -> int:
+        """Number of GPUs."""
+        return len(self.models)
+
+    @property
+    def matrix(self) -> tuple[tuple[Link, ...], ...]:
+        """Link of each pair in both directions; of a GPU to itself, unknown."""
+        by_pair = dict(zip(combinations(range(self.gpus), 2), self.links, strict=True))
+        span = range(self.gpus)
+        return tuple(tuple(by_pair.get((min(i, j), max(i, j)), UNKNOWN_LINK) for j in span) for i in span)
+
+
+def class_hash(device_class: DeviceClass) -> str:
+    """Return 16 hex digits that are equal for machines that can share a table, in every process."""
+    content = [
+        device_class.models,
+        device_class.numa,
+        [str(link) for link in device_class.links],
+        device_class.policy if device_class.policy.restricts else None,
+    ]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]

@@ -1,0 +1,95 @@
+"""Builders of values for tests: real machines, pods and clusters in a few words."""
+
+from __future__ import annotations
+
+import functools
+import json
+
+from deploy.local import machines
+from pyscheduler.core.cluster import Cluster
+from pyscheduler.core.device_table import DeviceTable
+from pyscheduler.core.model import (
+    Attempt,
+    ContainerKind,
+    ContainerRequest,
+    InUse,
+    Machine,
+    NodeFacts,
+    PodFacts,
+    PodRequest,
+    PodUid,
+)
+from pyscheduler.core.planner import Planner
+from pyscheduler.readers import node_document
+
+GPU = "nvidia.com/gpu"
+OURS = "gpu-topology"
+ALL = (1 << 4096) - 1
+
+
+@functools.cache
+def table(machine: str) -> DeviceTable:
+    """Return the device table of a machine of `deploy.local.machines`."""
+    document = node_document.parse(json.dumps(machines.document(machine, "any")))
+    return DeviceTable.build(node_document.device_class(document)[0])
+
+
+def machine(kind: str, node: str, *, sick: tuple[int, ...] = ()) -> Machine:
+    """Return the GPUs of a node; those of the indices in `sick` are unhealthy."""
+    document = node_document.parse(json.dumps(machines.document(kind, node)))
+    healthy = (1 << len(document.gpus)) - 1
+    for index in sick:
+        healthy &= ~(1 << index)
+    return Machine(tuple(g.id for g in document.gpus), tuple(g.uuid for g in document.gpus), healthy, table(kind))
+
+
+def node(
+    name: str,
+    kind: str | None = "hgx-h100",
+    *,
+    allocatable: int | None = None,
+    in_use: InUse | None = None,
+    resource: str = GPU,
+    sick: tuple[int, ...] = (),
+    path: tuple[str, ...] = (),
+) -> NodeFacts:
+    """Return a node of this kind of machine; kind None is a node whose links are not known."""
+    found = machine(kind, name, sick=sick) if kind else None
+    if allocatable is None:
+        allocatable = found.healthy.bit_count() if found else 8
+    return NodeFacts(name, path, resource, allocatable, found, in_use)
+
+
+def containers(gpus: int, resource: str = GPU) -> tuple[ContainerRequest, ...]:
+    """Return the request of a pod with one container."""
+    return (ContainerRequest("main", ContainerKind.APP, resource, gpus),)
+
+
+def pod(name: str, gpus: int = 1, resource: str = GPU, **fields: object) -> PodRequest:
+    """Return a pod that waits; its UID is its name."""
+    return PodRequest(PodUid(name), "default", name, containers(gpus, resource), **fields)  # type: ignore[arg-type]
+
+
+def bound(name: str, on: str, gpus: int = 1, handles: tuple[str, ...] | None = None, **fields: object) -> PodFacts:
+    """Return a pod that the API shows bound, with its annotation if `handles` are given."""
+    shares = None if handles is None else {"main": handles}
+    facts: dict[str, object] = {"scheduler": OURS, "node": on, "gpus": shares, **fields}
+    return PodFacts(uid=PodUid(name), namespace="default", name=name, containers=containers(gpus), **facts)  # type: ignore[arg-type]
+
+
+def attempt(number: int, session: int = 1) -> Attempt:
+    """Return an attempt of the shim on host ``host``."""
+    return Attempt(session, number, "host")
+
+
+def planner(*nodes: NodeFacts) -> Planner:
+    """Return a planner that knows these nodes."""
+    cluster = Cluster(epoch=1, scheduler_name=OURS)
+    for facts in nodes:
+        cluster.observe_node(facts, 0.0)
+    return Planner(cluster, version="test")
+
+
+def uuids(kind: str, on: str, *indices: int) -> tuple[str, ...]:
+    """Return the UUIDs of these GPUs of a node."""
+    return tuple(machine(kind, on).handle(i) for i in indices)

@@ -1,0 +1,131 @@
+"""Kubernetes objects to the words of the core."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from pyscheduler.core.model import ContainerKind
+from pyscheduler.readers.lists import pod_page
+from pyscheduler.readers.objects import ObjectReader
+
+READER = ObjectReader(("nvidia.com/gpu", "amd.com/gpu"), ("tier-0", "tier-1"))
+
+
+def _pod(spec: dict[str, Any], annotations: dict[str, str] | None = None, status: dict[str, Any] | None = None) -> dict[str, Any]:
+    metadata = {"uid": "u", "namespace": "ns", "name": "p", "annotations": annotations}
+    return {"metadata": metadata, "spec": spec, "status": status or {"phase": "Pending"}}
+
+
+def _container(gpus: object, resource: str = "nvidia.com/gpu", field: str = "limits", **more: Any) -> dict[str, Any]:
+    return {"name": "main", "resources": {field: {resource: gpus, "cpu": "1"}}, **more}
+
+
+@pytest.mark.parametrize("quantity", ["2", 2])
+def test_request_is_read_as_text_and_as_number(quantity: object) -> None:
+    pod = READER.pod(_pod({"containers": [_container(quantity)]}))
+    assert pod is not None
+    assert [(c.gpus, c.resource, c.kind) for c in pod.containers] == [(2, "nvidia.com/gpu", ContainerKind.APP)]
+
+
+def test_request_stands_under_limits_or_requests() -> None:
+    pod = READER.pod(_pod({"containers": [_container("1", field="requests")]}))
+    assert pod is not None
+    assert pod.containers[0].gpus == 1
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param({"containers": [{"name": "main"}]}, id="no resources"),
+        pytest.param({"containers": [_container("0")]}, id="zero GPUs"),
+        pytest.param({"containers": [_container("1", "nvidia.com/mig-1g.5gb")]}, id="a MIG slice"),
+        pytest.param({"containers": [_container("1", "nvidia.com/gpu.shared")]}, id="a time-sliced replica"),
+    ],
+)
+def test_pods_that_ask_for_no_whole_gpu_are_left_out(spec: dict[str, Any]) -> None:
+    assert READER.pod(_pod(spec)) is None
+
+
+def test_init_containers_come_first_and_sidecars_are_told_apart() -> None:
+    spec = {
+        "initContainers": [_container("1"), _container("1", restartPolicy="Always")],
+        "containers": [_container("2")],
+    }
+    pod = READER.pod(_pod(spec))
+    assert pod is not None
+    assert [c.kind for c in pod.containers] == [ContainerKind.INIT, ContainerKind.SIDECAR, ContainerKind.APP]
+
+
+def test_bound_pod_has_node_annotation_and_time_of_binding() -> None:
+    status = {
+        "phase": "Running",
+        "conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": "1970-01-01T00:01:40Z"}],
+    }
+    annotations = {"pyscheduler.io/gpus": '{"main": ["GPU-a"]}'}
+    pod = READER.pod(_pod({"containers": [_container("1")], "nodeName": "n1"}, annotations, status))
+    assert pod is not None
+    assert (pod.node, pod.gpus, pod.bound_at, pod.finished) == ("n1", {"main": ("GPU-a",)}, 100.0, False)
+
+
+@pytest.mark.parametrize("text", ["", "no json", "[]", '{"main": "GPU-a"}', '{"main": [1]}', '{"main": [""]}', "null"])
+def test_unreadable_gpu_annotation_is_none_never_a_guess(text: str) -> None:
+    pod = READER.pod(_pod({"containers": [_container("1")]}, {"pyscheduler.io/gpus": text}))
+    assert pod is not None
+    assert pod.gpus is None
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_terminal_phases_are_finished(phase: str) -> None:
+    pod = READER.pod(_pod({"containers": [_container("1")]}, status={"phase": phase}))
+    assert pod is not None
+    assert pod.finished
+
+
+def _node(allocatable: dict[str, str], annotations: dict[str, str] | None = None, **labels: str) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "n1", "labels": {k.replace("_", "-"): v for k, v in labels.items()}, "annotations": annotations},
+        "status": {"allocatable": allocatable},
+    }
+
+
+def test_node_has_resource_count_path_and_topology_text() -> None:
+    facts, text = READER.node(_node({"amd.com/gpu": "4", "cpu": "8"}, {"pyscheduler.io/topology": "{}"}, tier_0="l", tier_1="s"))
+    assert (facts.resource, facts.allocatable, facts.path, text) == ("amd.com/gpu", 4, ("l", "s"), "{}")
+
+
+def test_empty_level_labels_are_missing() -> None:
+    facts, _ = READER.node(_node({}, tier_0="", tier_1="s"))
+    assert (facts.path, facts.resource, facts.allocatable) == (("s",), "", 0)
+
+
+def test_resource_with_capacity_wins_over_one_that_fell_to_zero() -> None:
+    facts, _ = READER.node(_node({"nvidia.com/gpu": "0", "amd.com/gpu": "2"}))
+    assert (facts.resource, facts.allocatable) == ("amd.com/gpu", 2)
+
+
+def test_agents_report_names_each_pods_devices_once() -> None:
+    report = {"observed_at": "2026-01-01T00:00:00Z", "pods": {"u1": {"init": ["GPU-a"], "main": ["GPU-a", "GPU-b"]}}}
+    facts, _ = READER.node(_node({}, {"pyscheduler.io/in-use": json.dumps(report)}))
+    assert facts.in_use == {"u1": ("GPU-a", "GPU-b")}
+    assert facts.findings == ()
+
+
+@pytest.mark.parametrize(
+    "text", ["x", "[]", "{}", '{"pods": []}', '{"pods": {"u": ["GPU-a"]}}', '{"pods": {"u": {"c": "GPU-a"}}}']
+)
+def test_unreadable_report_is_unknown_and_told_never_empty(text: str) -> None:
+    facts, _ = READER.node(_node({}, {"pyscheduler.io/in-use": text}))
+    assert facts.in_use is None
+    assert "pyscheduler.io/in-use" in facts.findings[0]
+
+
+def test_page_of_pods_keeps_only_gpu_pods() -> None:
+    page = {
+        "metadata": {"resourceVersion": "7", "continue": "more"},
+        "items": [_pod({"containers": [{"name": "web"}]}), _pod({"containers": [_container("1")]})],
+    }
+    read = pod_page(READER, json.dumps(page).encode())
+    assert (len(read.items), read.token, read.version) == (1, "more", "7")

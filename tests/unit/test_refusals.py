@@ -1,0 +1,92 @@
+"""Who is woken, and how many."""
+
+from __future__ import annotations
+
+from pyscheduler.core.model import PodUid
+from pyscheduler.core.planner import Planner
+from pyscheduler.core.refusals import RENAME_AFTER_S
+from tests.builders import ALL, attempt, bound, node, planner, pod, uuids
+
+H100 = "hgx-h100"
+
+
+def _full(*names: str) -> Planner:
+    plan = planner(*(node(name) for name in names))
+    for name in names:
+        plan.cluster.observe_pod(bound(f"on-{name}", name, 8, uuids(H100, name, *range(8))), 0.0)
+    return plan
+
+
+def _refuse(plan: Planner, count: int, gpus: int = 1, eligible: int = ALL) -> list[str]:
+    names = [f"w{i}" for i in range(count)]
+    for i, name in enumerate(names):
+        plan.filter(attempt(i + 1), pod(name, gpus), eligible, 0.0)
+    return names
+
+
+def test_nobody_is_woken_while_nothing_fits() -> None:
+    plan = _full("n1")
+    _refuse(plan, 3)
+    assert plan.wake(1.0)[1] == []
+
+
+def test_no_more_are_woken_than_fit_longest_waiting_first() -> None:
+    plan = _full("n1")
+    names = _refuse(plan, 20)
+    plan.cluster.forget_pod(PodUid("on-n1"), 1.0)
+    grown, due = plan.wake(1.0)
+    assert due == names[:8]
+    assert "freed" in grown
+
+
+def test_a_woken_pod_that_is_heard_of_no_more_is_named_again_later() -> None:
+    plan = _full("n1")
+    names = _refuse(plan, 1)
+    plan.cluster.forget_pod(PodUid("on-n1"), 1.0)
+    assert plan.wake(1.0)[1] == names
+    assert plan.wake(1.0 + RENAME_AFTER_S / 2)[1] == []
+    assert plan.wake(1.0 + RENAME_AFTER_S)[1] == names
+
+
+def test_pod_refused_again_is_named_at_once_when_something_fits() -> None:
+    plan = _full("n1")
+    names = _refuse(plan, 1, gpus=8)
+    plan.cluster.forget_pod(PodUid("on-n1"), 1.0)
+    assert plan.wake(1.0)[1] == names
+    plan.reserve(attempt(50), pod("quick", 1), 0, 1.0)
+    _refuse(plan, 1, gpus=8)
+    plan.unreserve(attempt(50), PodUid("quick"), bound_unknown=False, now=1.0)
+    assert plan.wake(1.1)[1] == names
+
+
+def test_pods_are_woken_only_by_nodes_they_may_use() -> None:
+    plan = _full("n1", "n2")
+    _refuse(plan, 1, eligible=0b10)
+    plan.cluster.forget_pod(PodUid("on-n1"), 1.0)
+    assert plan.wake(1.0)[1] == []
+    plan.cluster.forget_pod(PodUid("on-n2"), 1.0)
+    assert plan.wake(1.2)[1] == ["w0"]
+
+
+def test_node_that_joins_wakes_pods_that_could_not_know_it() -> None:
+    plan = _full("n1")
+    names = _refuse(plan, 1, eligible=0b1)
+    plan.cluster.observe_node(node("n2"), 1.0)
+    assert plan.wake(1.0)[1] == names
+
+
+def test_pod_that_fits_is_bound_or_gone_is_not_woken() -> None:
+    plan = _full("n1")
+    _refuse(plan, 3)
+    plan.cluster.forget_pod(PodUid("on-n1"), 1.0)
+    plan.filter(attempt(90), pod("w0"), ALL, 1.0)
+    plan.cluster.observe_pod(bound("w1", "n1", 1, uuids(H100, "n1", 0)), 1.0)
+    plan.cluster.forget_pod(PodUid("w2"), 1.0)
+    assert plan.wake(1.0)[1] == []
+
+
+def test_reserve_refusal_is_woken_by_room_anywhere() -> None:
+    plan = planner(node("n1"), node("n2"))
+    plan.reserve(attempt(1), pod("quick", 8), 0, 0.0)
+    plan.reserve(attempt(2), pod("late", 8), 0, 0.0)
+    assert plan.wake(0.1)[1] == ["late"]
