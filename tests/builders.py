@@ -20,11 +20,12 @@ from pyscheduler.core.model import (
     PodUid,
 )
 from pyscheduler.core.planner import Planner
+from pyscheduler.core.refusals import Eligible
 from pyscheduler.readers import node_document
 
 GPU = "nvidia.com/gpu"
 OURS = "gpu-topology"
-ALL = (1 << 4096) - 1
+ALL = Eligible((1 << 4096) - 1, 4096)
 
 
 @functools.cache
@@ -75,6 +76,11 @@ def bound(name: str, on: str, gpus: int = 1, handles: tuple[str, ...] | None = N
     shares = None if handles is None else {"main": handles}
     facts: dict[str, object] = {"scheduler": OURS, "node": on, "gpus": shares, **fields}
     return PodFacts(uid=PodUid(name), namespace="default", name=name, containers=containers(gpus), **facts)  # type: ignore[arg-type]
+
+
+def only(*nodes: int, known: int) -> Eligible:
+    """Return the eligible nodes of these indices, among the first `known`."""
+    return Eligible(sum(1 << node for node in nodes), known)
 
 
 def attempt(number: int, session: int = 1) -> Attempt:

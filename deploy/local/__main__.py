@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
-from deploy.local import components, control_plane
+from deploy.local import control_plane
 from deploy.local.control_plane import ControlPlane, Mode, Options
+from deploy.local.demo_scenario import DEMO_ROOT
 from deploy.local.errors import LocalError, NotRunningError
 from deploy.local.layout import DEFAULT_ROOT, Layout
 from deploy.local.users import ADMIN
@@ -39,7 +40,8 @@ def up(
 def down(folder: Folder = DEFAULT_ROOT) -> None:
     """Stop the control plane; its logs stay."""
     layout = Layout.of(folder)
-    print(f"stopped {', '.join(control_plane.stop(layout))}; logs are in {layout.logs}")
+    stopped = ", ".join(control_plane.stop(layout)) or "nothing, all components had ended"
+    print(f"stopped {stopped}; logs are in {layout.logs}")
 
 
 @app.command()
@@ -47,7 +49,7 @@ def status(folder: Folder = DEFAULT_ROOT) -> None:
     """List the components; the exit code is 1 if one that was started has ended."""
     layout = Layout.of(folder)
     found = control_plane.running(layout)
-    started = [name for name in reversed(components.STOP_ORDER) if layout.pid_file(name).exists()]
+    started = control_plane.started(layout)
     if not started:
         raise NotRunningError(f"{layout.root}: no control plane runs there")
     for name in started:
@@ -64,6 +66,25 @@ def kubeconfig(folder: Folder = DEFAULT_ROOT) -> None:
     if not path.exists():
         raise NotRunningError(f"{folder}: no control plane runs there; start one with `python -m deploy.local up`")
     print(path)
+
+
+@app.command("demo")
+def show(
+    *,
+    folder: Folder = DEMO_ROOT,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave everything running at the end.")] = False,
+    output_json: Annotated[Path | None, typer.Option(help="File that takes the results.")] = None,
+) -> None:
+    """Show the main job: pods come to a half-full cluster, and each gets the best-connected GPUs."""
+    from deploy.local import demo, demo_picture  # noqa: PLC0415 - the other commands do not need them
+
+    demo.run(folder, keep=keep, output_json=output_json, console=demo_picture.console())
+
+
+@app.command()
+def demo_stop(folder: Folder = DEMO_ROOT) -> None:
+    """End a demo that was left running; its logs stay."""
+    down(folder)
 
 
 @app.command(hidden=True)

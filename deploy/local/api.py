@@ -207,7 +207,7 @@ class Api:
 
 
 def in_parallel(call: Callable[[Item], object], items: Iterable[Item], workers: int = 16) -> None:
-    """Call a function once for each item, from several threads; the first error is raised."""
+    """Call a function once for each item, from several threads; the first error is raised, and calls not begun are left out."""
     with ThreadPoolExecutor(workers) as pool:
         for _ in pool.map(call, items):
             pass

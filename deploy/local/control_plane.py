@@ -33,6 +33,7 @@ _STAGES: Final = _HERE / "stages.yaml"
 # Another process may take a free port between the choice and its use.
 _ATTEMPTS: Final = 3
 _RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
+_SCHEDULERS: Final = (components.SCHEDULER, components.DEFAULT_SCHEDULER)
 _GRACE_S: Final = 15.0
 
 
@@ -126,7 +127,9 @@ class ControlPlane:
         try:
             plane._launch(components.ETCD, components.API_SERVER)
             _grant(plane.api)
-            plane._launch(*(name for name in plane._parts if name not in plane._processes))
+            schedulers = [name for name in plane._parts if name in _SCHEDULERS]
+            plane._launch(*(name for name in plane._parts if name not in (*plane._processes, *schedulers)))
+            plane._launch(*schedulers)  # last: before its service is there a scheduler would put pods off
         except BaseException:
             plane.stop()
             raise
@@ -210,6 +213,11 @@ class ControlPlane:
             wait_ready(self._processes[name], part.probe, part.command.log, part.ready_s)
 
 
+def started(layout: Layout) -> tuple[str, ...]:
+    """Return the components of a folder that were started and not stopped, whether or not they run still."""
+    return tuple(name for name in reversed(components.STOP_ORDER) if layout.pid_file(name).exists())
+
+
 def running(layout: Layout) -> dict[str, Process]:
     """Return the running components of a folder, whoever started them, in the order in which they are stopped."""
     found = ((name, Process.find(name, layout.pid_file(name))) for name in components.STOP_ORDER)
@@ -222,7 +230,7 @@ def stop(layout: Layout) -> tuple[str, ...]:
     Returns
     -------
     tuple of str
-        Names of the components that were stopped.
+        Names of the components that were stopped; empty if all had ended by themselves.
 
     Raises
     ------
@@ -230,9 +238,9 @@ def stop(layout: Layout) -> tuple[str, ...]:
         If none runs there.
 
     """
-    found = running(layout)
-    if not found:
+    if not started(layout):
         raise NotRunningError(f"{layout.root}: no control plane runs there")
+    found = running(layout)
     for process in found.values():
         process.stop(_GRACE_S)
     layout.discard()

@@ -40,6 +40,7 @@ _GONE: Final = (404, 409)
 _log = logging.getLogger("simulator")
 
 Event = Callable[[], None]
+Request = Callable[[], object]
 
 
 @dataclass(slots=True)
@@ -55,7 +56,7 @@ class _Node:
     stale
         Whether it is to be sent again.
     sending
-        Whether a request is on its way: reports of one node must not overtake one another.
+        Whether requests about it are on their way.
 
     """
 
@@ -113,7 +114,7 @@ class Simulator:
             _, name = heapq.heappop(self._timers)
             if node := self._nodes.get(name):
                 node.stale |= node.devices.release(time.monotonic())
-                self._report(node)
+                self._sync(node)
 
     def _on_nodes(self, items: list[Object]) -> None:
         for name in self._nodes.keys() - {item["metadata"]["name"] for item in items}:
@@ -139,7 +140,7 @@ class Simulator:
         self._instruct(node, item)
         for pod in self._early.pop(name, {}).values():
             self._on_pod("ADDED", pod)
-        self._report(node)
+        self._sync(node)
 
     def _instruct(self, node: _Node, item: Object) -> None:
         text = item["metadata"]["annotations"].get(SIMULATE)
@@ -147,19 +148,6 @@ class Simulator:
             node.devices.instructions = Instructions.parse(text)
         except (ValueError, TypeError) as error:
             _log.error("node %s: annotation %s=%r cannot be used: %s", node.name, SIMULATE, text, error)
-        present = len(node.devices.present)
-        if present != node.announced:
-            node.announced = present
-            self._announce(node)
-
-    def _announce(self, node: _Node) -> None:
-        count = str(node.announced)
-        amounts = {"capacity": {node.resource: count}, "allocatable": {node.resource: count}}
-        topology = encode_topology(first_gpus(machines.document(node.machine, node.name), node.announced))
-        path = f"{NODES}/{node.name}"
-        self._write(partial(self._api.patch_status, path, amounts))
-        self._write(partial(self._api.patch, path, {"metadata": {"annotations": {TOPOLOGY: topology}}}))
-        _log.info("node %s has %s GPUs now", node.name, count)
 
     def _on_pods(self, items: list[Object]) -> None:
         alive = {item["metadata"]["uid"] for item in items}
@@ -191,48 +179,71 @@ class Simulator:
             _log.info("node %s refuses pod %s: %s", node.name, pod.uid, refusal.message)
         else:
             node.stale = True
-            self._report(node)
+            self._sync(node)
         if item["status"].get("phase") == "Pending":
             status = _refused(refusal) if refusal else _running(item)
-            self._write(partial(self._api.patch_status, _pod_path(item), status, pod.uid))
+            self._write([partial(self._api.patch_status, _pod_path(item), status, pod.uid)])
 
     def _end(self, node: _Node, uid: str) -> None:
         at_s = node.devices.end(uid, time.monotonic(), self._release_delay_s)
         if at_s is not None:
             heapq.heappush(self._timers, (at_s, node.name))
 
-    def _report(self, node: _Node) -> None:
-        """Send what is in use: at once if the last time is long enough ago, else when it is."""
-        if not node.stale or node.sending:
+    def _sync(self, node: _Node) -> None:
+        """Write to the Node object what it does not show yet; one write at a time, so that none overtakes another."""
+        if node.sending:
             return
-        due_s = node.reported_at_s + _REPORT_INTERVAL_S
-        if time.monotonic() < due_s:
-            heapq.heappush(self._timers, (due_s, node.name))
-            return
-        node.stale, node.sending, node.reported_at_s = False, True, time.monotonic()
-        report = json.dumps({"observed_at": now(), "pods": node.devices.held}, separators=(",", ":"))
-        body = {"metadata": {"annotations": {IN_USE: report}}}
-        self._write(partial(self._api.patch, f"{NODES}/{node.name}", body), then=partial(self._sent, node))
+        if requests := [*self._capacity(node), *self._report(node)]:
+            node.sending = True
+            self._write(requests, then=partial(self._sent, node))
 
     def _sent(self, node: _Node) -> None:
         node.sending = False
-        self._report(node)
+        self._sync(node)
 
-    def _write(self, request: Callable[[], object], then: Event | None = None) -> None:
-        self._writers.submit(self._write_now, request, then)
+    def _capacity(self, node: _Node) -> list[Request]:
+        count = len(node.devices.present)
+        if count == node.announced:
+            return []
+        node.announced = count
+        _log.info("node %s has %s GPUs now", node.name, count)
+        amounts = {"capacity": {node.resource: str(count)}, "allocatable": {node.resource: str(count)}}
+        topology = encode_topology(first_gpus(machines.document(node.machine, node.name), count))
+        path = f"{NODES}/{node.name}"
+        return [partial(self._api.patch_status, path, amounts), partial(self._api.patch, path, _annotate(TOPOLOGY, topology))]
 
-    def _write_now(self, request: Callable[[], object], then: Event | None) -> None:
+    def _report(self, node: _Node) -> list[Request]:
+        """Return the report of what is in use, if it is stale; if the last one is too recent, at a later call."""
+        if not node.stale:
+            return []
+        due_s = node.reported_at_s + _REPORT_INTERVAL_S
+        if time.monotonic() < due_s:
+            heapq.heappush(self._timers, (due_s, node.name))
+            return []
+        node.stale, node.reported_at_s = False, time.monotonic()
+        report = json.dumps({"observed_at": now(), "pods": node.devices.held}, separators=(",", ":"))
+        return [partial(self._api.patch, f"{NODES}/{node.name}", _annotate(IN_USE, report))]
+
+    def _write(self, requests: list[Request], then: Event | None = None) -> None:
+        self._writers.submit(self._write_now, requests, then)
+
+    def _write_now(self, requests: list[Request], then: Event | None) -> None:
+        for request in requests:
+            self._insist(request)
+        if then:
+            self._events.put(then)
+
+    def _insist(self, request: Request) -> None:
         while not self._stopped.is_set():
             try:
                 request()
-                break
             except LocalError as error:
                 if isinstance(error, ApiError) and error.status in _GONE:
-                    break
+                    return
                 _log.warning("%s; trying again", error)
                 self._stopped.wait(_RETRY_S)
-        if then:
-            self._events.put(then)
+            else:
+                return
 
     def _follow(
         self,
@@ -285,6 +296,10 @@ def _new_node(item: Object) -> _Node | None:
     held = json.loads(annotations.get(IN_USE, '{"pods":{}}'))["pods"]
     announced = int(item["status"]["capacity"].get(machines.resource(machine), 0))
     return _Node(name, machine, DeviceManager(uuids, held=held), announced)
+
+
+def _annotate(key: str, value: str) -> Object:
+    return {"metadata": {"annotations": {key: value}}}
 
 
 def _pod_path(pod: Object) -> str:

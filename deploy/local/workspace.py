@@ -31,7 +31,7 @@ class Workspace:
 
     def __init__(self, api: Api, title: str = "run") -> None:
         self.api = api
-        self.name = f"{title[:40]}-{secrets.token_hex(3)}"
+        self.name = f"{title[:30].rstrip('-')}-{secrets.token_hex(3)}"
         self._nodes: list[str] = []
         namespaces.create(api, self.name)
 
@@ -148,9 +148,10 @@ class Workspace:
         return items
 
     def close(self) -> None:
-        """Delete the nodes and the namespace."""
-        simulated_nodes.delete(self.api, self._nodes)
+        """Delete the namespace with all in it, and the nodes."""
         namespaces.delete(self.api, self.name)
+        self.api.delete(self.pods)  # before their nodes, without which nobody would end them
+        simulated_nodes.delete(self.api, self._nodes)
 
     def __enter__(self) -> Self:
         return self

@@ -119,6 +119,9 @@ func (a *Args) validate(path *field.Path) field.ErrorList {
 		errs = append(errs, field.Required(path.Child("resources"), "name at least one extended resource, such as nvidia.com/gpu"))
 	}
 	for i, resource := range a.Resources {
+		if slices.Contains(a.Resources[:i], resource) {
+			errs = append(errs, field.Duplicate(path.Child("resources").Index(i), resource))
+		}
 		if domain, name, found := strings.Cut(resource, "/"); !found || domain == "" || name == "" {
 			errs = append(errs, field.Invalid(path.Child("resources").Index(i), resource, "must be an extended resource, such as nvidia.com/gpu"))
 		}

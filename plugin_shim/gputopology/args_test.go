@@ -30,6 +30,7 @@ func TestArgsAreDecodedStrictly(t *testing.T) {
 		"bad mode":               {document: "endpoint: unix:///x\nonUnavailable: open", want: []string{"args.onUnavailable", `"closed"`, `"fallback"`}},
 		"no resources":           {document: "endpoint: unix:///x\nresources: []", want: []string{"args.resources"}},
 		"resource without slash": {document: "endpoint: unix:///x\nresources: [nvidia.com/gpu, cpu]", want: []string{"args.resources[1]", "cpu"}},
+		"resource twice":         {document: "endpoint: unix:///x\nresources: [amd.com/gpu, amd.com/gpu]", want: []string{"args.resources[1]", "Duplicate"}},
 		"no time":                {document: "endpoint: unix:///x\nfilterTimeout: 0s", want: []string{"args.filterTimeout"}},
 		"number for time":        {document: "endpoint: unix:///x\ncallTimeout: 250", want: []string{"args.callTimeout", "250"}},
 		"every error at once":    {document: "endpoint: x\ncallTimeout: -1s", want: []string{"args.endpoint", "args.callTimeout"}},

@@ -2,6 +2,7 @@ package gputopology
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -150,12 +151,7 @@ func (b *books) isConflicting(uid types.UID, attempt *pb.Attempt) bool {
 	return h != nil && h.attempt == attempt.GetNumber() && h.conflicting
 }
 
-func (b *books) sendSoon() {
-	select {
-	case b.kick <- struct{}{}:
-	default:
-	}
-}
+func (b *books) sendSoon() { signal(b.kick) }
 
 // run sends what is to be given back, at once and then with backoff until it is acknowledged.
 func (b *books) run(ctx context.Context) {
@@ -177,14 +173,22 @@ func (b *books) run(ctx context.Context) {
 	}
 }
 
-// flush returns false if something is left. It stops at the first failure: the service is away.
+// flush returns false if something is left. It stops early if the service is away.
 func (b *books) flush(ctx context.Context) bool {
+	done := true
 	for _, ending := range b.unacknowledged() {
-		if !b.unreserve(ctx, ending) {
-			return false
+		err := b.unreserve(ctx, ending)
+		if err == nil {
+			continue
+		}
+		done = false
+		klog.FromContext(ctx).V(2).Info("Unreserve was not acknowledged and is repeated", logPodUID, ending.GetPodUid(),
+			logAttempt, ending.GetAttempt().GetNumber(), logOutcome, ending.GetOutcome(), "err", err)
+		if away := (*unavailableError)(nil); errors.As(err, &away) {
+			break
 		}
 	}
-	return true
+	return done
 }
 
 func (b *books) unacknowledged() []*pb.UnreserveRequest {
@@ -197,22 +201,20 @@ func (b *books) unacknowledged() []*pb.UnreserveRequest {
 	return endings
 }
 
-func (b *books) unreserve(ctx context.Context, ending *pb.UnreserveRequest) bool {
+func (b *books) unreserve(ctx context.Context, ending *pb.UnreserveRequest) error {
 	b.sending.Lock()
 	defer b.sending.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, unreserveTimeout)
 	defer cancel()
 	if _, err := b.service.Unreserve(ctx, ending); err != nil {
-		klog.FromContext(ctx).V(2).Info("Unreserve was not acknowledged and is repeated", logPodUID, ending.GetPodUid(),
-			logAttempt, ending.GetAttempt().GetNumber(), logOutcome, ending.GetOutcome(), "err", err)
-		return false
+		return err
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if uid := types.UID(ending.GetPodUid()); b.endings[uid] == ending {
 		delete(b.endings, uid)
 	}
-	return true
+	return nil
 }
 
 // resync tells the service all that is held, and notes what it cannot take up.

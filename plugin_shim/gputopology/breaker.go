@@ -7,18 +7,23 @@ const breakerThreshold = 3
 
 // breaker keeps a service that does not answer from holding up the scheduling
 // cycle, which all profiles share, for a deadline per pod.
+//
+// A service that seems to be back is on trial until it has answered a Filter
+// call: only then are the pods that wait for it woken. Otherwise a service that
+// is healthy but fails for every pod would have all of them tried every second.
 type breaker struct {
 	mu       sync.Mutex
 	open     bool
+	onTrial  bool
 	failures int
-	// opened gets a value when the breaker opens.
-	opened chan struct{}
-	// watch is told each change.
+	// opened and recovered get a value when the breaker opens and when a trial is passed.
+	opened, recovered chan struct{}
+	// watch is told when the breaker opens and closes.
 	watch func(open bool)
 }
 
 func newBreaker(watch func(open bool)) *breaker {
-	return &breaker{opened: make(chan struct{}, 1), watch: watch}
+	return &breaker{opened: make(chan struct{}, 1), recovered: make(chan struct{}, 1), watch: watch}
 }
 
 func (b *breaker) isOpen() bool {
@@ -27,35 +32,49 @@ func (b *breaker) isOpen() bool {
 	return b.open
 }
 
-func (b *breaker) record(answered bool) {
+// record takes the outcome of a call. Only one within a scheduling cycle passes a trial.
+func (b *breaker) record(answered, inCycle bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if answered {
+	switch {
+	case !answered:
+		b.failures++
+		if !b.open && b.failures >= breakerThreshold {
+			b.open = true
+			b.watch(true)
+			signal(b.opened)
+		}
+	case !b.onTrial:
 		b.failures = 0
-		return
-	}
-	b.failures++
-	if b.open || b.failures < breakerThreshold {
-		return
-	}
-	b.open = true
-	b.watch(true)
-	select {
-	case b.opened <- struct{}{}:
-	default:
+	case inCycle:
+		b.failures, b.onTrial = 0, false
+		signal(b.recovered)
 	}
 }
 
-// close lets calls through again. The first one decides: if it too goes
-// unanswered the breaker opens at once, so that a service which only answers
-// health checks costs one deadline per probe and not three.
+// try puts the service on trial.
+func (b *breaker) try() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.onTrial = true
+}
+
+// close lets calls through again, on trial. The first that goes unanswered opens
+// the breaker anew, so that a service which only answers health checks costs one
+// deadline per probe.
 func (b *breaker) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.open {
-		return
+	if b.open {
+		b.open, b.onTrial = false, true
+		b.failures = breakerThreshold - 1
+		b.watch(false)
 	}
-	b.open = false
-	b.failures = breakerThreshold - 1
-	b.watch(false)
+}
+
+func signal(to chan<- struct{}) {
+	select {
+	case to <- struct{}{}:
+	default:
+	}
 }

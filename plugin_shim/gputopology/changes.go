@@ -22,15 +22,15 @@ const (
 // stream is also the sign that the service is there.
 func (l *link) follow(ctx context.Context) {
 	logger := klog.FromContext(ctx)
-	away := false
+	logged := ""
 	for {
 		connected, err := l.followOnce(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		if connected || !away {
+		if connected || err.Error() != logged {
 			logger.Error(err, "The GPU topology service does not answer; pods with GPUs wait", logEndpoint, l.client.endpoint, logRemedy, remedyUnavailable)
-			away = true
+			logged = err.Error()
 		}
 		if !sleep(ctx, reconnectDelay) {
 			return
@@ -61,7 +61,7 @@ func (l *link) followOnce(ctx context.Context) (connected bool, err error) {
 	}
 }
 
-// greet brings a new connection up: what is held, then the table, then the pods that waited for it.
+// greet brings a new connection up: what is held, then the table, then a first pod of those that waited for it.
 func (l *link) greet(ctx context.Context) error {
 	l.client.breaker.close()
 	answer, err := l.books.resync(ctx)
@@ -78,7 +78,11 @@ func (l *link) greet(ctx context.Context) error {
 		return fmt.Errorf("first Nodes of a connection: %w", err)
 	}
 	l.books.sendSoon()
-	l.waiting.wakeAll()
+	if l.waiting.any() {
+		l.missed.Store(true)
+		l.client.breaker.try()
+		l.waiting.wakeOne()
+	}
 	return nil
 }
 

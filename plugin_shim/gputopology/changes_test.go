@@ -70,11 +70,16 @@ func TestAServiceThatComesBackWakesEverybody(t *testing.T) {
 
 	again := newFakeService("c", "b", "a")
 	again.epoch = 8
+	again.filter = again.refusing(pb.Verdict_CODE_UNSCHEDULABLE, "full")
 	again.serve(t, b.socket)
 	statement := receive(t, again.resyncs, "Resync")
 	if len(statement.GetHeld()) != 1 || statement.GetHeld()[0].GetPod().GetUid() != string(held.UID) {
 		t.Errorf("held: %v", statement.GetHeld())
 	}
+	if first := receive(t, b.handle.woken, "a first pod"); first != "uid-of-failed" {
+		t.Errorf("%s is tried first, want the one that failed", first)
+	}
+	b.preFilter(gpuPod("failed", 1), nodesNamed(abc...))
 	woken := map[types.UID]bool{}
 	for !woken["uid-of-refused"] || !woken["uid-of-failed"] {
 		woken[receive(t, b.handle.woken, "the wake-up")] = true
@@ -113,7 +118,7 @@ func TestBreakerStates(t *testing.T) {
 	b := newBreaker(func(open bool) { shown = append(shown, open) })
 	record := func(answers ...bool) {
 		for _, answered := range answers {
-			b.record(answered)
+			b.record(answered, true)
 		}
 	}
 	if record(false, false, true, false, false); b.isOpen() {
@@ -129,7 +134,11 @@ func TestBreakerStates(t *testing.T) {
 	}
 	<-b.opened
 	b.close()
-	if record(true, false, false); b.isOpen() {
+	b.record(true, false)
+	if len(b.recovered) != 0 {
+		t.Error("recovered before a call within a cycle was answered")
+	}
+	if record(true, false, false); b.isOpen() || len(b.recovered) != 1 {
 		t.Error("a success did not count")
 	}
 	if want := 4; len(shown) != want {
@@ -145,7 +154,7 @@ func awayPlugin(tb testing.TB) *Plugin {
 	}
 	tb.Cleanup(func() { _ = client.conn.Close() })
 	for range breakerThreshold {
-		client.breaker.record(false)
+		client.breaker.record(false, true)
 	}
 	args := defaultArgs()
 	args.Endpoint = client.endpoint
@@ -202,5 +211,33 @@ func TestPruneForgetsPodsThatAreBoundOrGone(t *testing.T) {
 	waiting.prune(b.plugin.link.lister)
 	if len(waiting.pods) != 1 || waiting.pods["uid-of-waits"] == nil {
 		t.Errorf("left: %v", waiting.pods)
+	}
+}
+
+func TestAServiceThatIsHealthyButFailsDoesNotWakeEverybody(t *testing.T) {
+	service := newFakeService(abc...)
+	service.filter = func(*pb.FilterRequest) (*pb.FilterResponse, error) {
+		return nil, status.Error(codes.DeadlineExceeded, "slow")
+	}
+	b := connected(t, service, nil)
+	for i := range 20 {
+		b.preFilter(gpuPod(string(rune('a'+i)), 1), nodesNamed(abc...))
+	}
+	for range 2 {
+		woken := receive(t, b.handle.woken, "the pod that tries the service")
+		if len(b.handle.woken) > 0 {
+			t.Fatal("more than one pod was woken")
+		}
+		b.preFilter(gpuPod(string(woken)[len("uid-of-"):], 1), nodesNamed(abc...))
+		if !b.plugin.link.client.breaker.isOpen() {
+			t.Fatal("one failure on trial did not open the breaker")
+		}
+	}
+	service.do(func() { service.filter = service.feasible(0) })
+	woken := receive(t, b.handle.woken, "the pod that tries the service")
+	_, _, got := b.preFilter(gpuPod(string(woken)[len("uid-of-"):], 1), nodesNamed(abc...))
+	wantStatus(t, got, fwk.Success, "")
+	for range 19 {
+		receive(t, b.handle.woken, "the others")
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1listers "k8s.io/client-go/listers/core/v1"
@@ -26,6 +27,9 @@ type link struct {
 	waiting *waiting
 	books   *books
 	lister  corev1listers.PodLister
+
+	// missed: the stream of changes was broken, so that some may not have come.
+	missed atomic.Bool
 
 	ctx     context.Context
 	stop    context.CancelFunc
@@ -100,12 +104,16 @@ func (l *link) start() {
 	}
 	l.run(l.follow)
 	l.run(l.probe)
+	l.run(l.wakeRecovered)
 	l.run(l.books.run)
 	l.run(l.resyncRegularly)
 }
 
+// run does work in the background until the link is closed.
 func (l *link) run(work func(context.Context)) {
-	l.running.Go(func() { work(l.ctx) })
+	if l.ctx.Err() == nil {
+		l.running.Go(func() { work(l.ctx) })
+	}
 }
 
 func (l *link) close() {
@@ -131,7 +139,23 @@ func (l *link) probe(ctx context.Context) {
 		}
 		logger.Info("The GPU topology service is asked again", logEndpoint, l.client.endpoint)
 		l.books.sendSoon()
-		l.waiting.wakeFailed()
+		l.waiting.wakeOne()
+	}
+}
+
+// wakeRecovered wakes the pods that waited for the service, once it has answered for one.
+func (l *link) wakeRecovered(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.client.breaker.recovered:
+		}
+		if l.missed.Swap(false) {
+			l.waiting.wakeAll()
+		} else {
+			l.waiting.wakeFailed()
+		}
 	}
 }
 

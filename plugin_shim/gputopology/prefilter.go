@@ -38,7 +38,7 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 	if p.link.books.isDoubtful(pod.UID) {
 		return nil, p.failed(pod, errDoubtful)
 	}
-	c := &cycle{attempt: p.link.books.begin(), pod: describe(pod, p.args.Resources)}
+	c := &cycle{attempt: p.link.books.begin(), pod: describe(pod, p.args.Resources), verdict: verdict{table: p.link.tables.current()}}
 	state.Write(stateKey, c)
 	answer, t, err := p.ask(ctx, c, pod, nodes)
 	if err != nil {
@@ -54,25 +54,27 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 // by the service a dry run repeats the verdict, and nobody is evicted for GPUs.
 func (p *Plugin) PreFilterExtensions() fwk.PreFilterExtensions { return nil }
 
-// ask makes the one Filter call, and a second one if the first names another table.
+// ask makes the one Filter call, and a second one if the first shows that the table at hand is another or too short to
+// refuse by.
 func (p *Plugin) ask(ctx context.Context, c *cycle, pod *v1.Pod, nodes []fwk.NodeInfo) (*pb.FilterResponse, *table, error) {
 	t, err := p.link.tables.current(), error(nil)
 	if t.epoch == 0 {
 		t, err = p.fetchTable(ctx)
 	}
-	for range 2 {
-		if err != nil {
-			return nil, nil, err
-		}
-		answer, err := p.filterCall(ctx, c, pod, nodes, t)
-		if err != nil || answer.GetEpoch() == t.epoch {
-			return answer, t, err
-		}
-		if t, err = p.fetchTable(ctx); err != nil {
-			return nil, nil, err
-		}
+	if err != nil {
+		return nil, nil, err
 	}
-	return nil, nil, errTableMoving
+	answer, err := p.filterCall(ctx, c, pod, nodes, t)
+	if err != nil || t.suffices(answer) {
+		return answer, t, err
+	}
+	if t, err = p.fetchTable(ctx); err != nil {
+		return nil, nil, err
+	}
+	if answer, err = p.filterCall(ctx, c, pod, nodes, t); err == nil && answer.GetEpoch() != t.epoch {
+		err = errTableMoving
+	}
+	return answer, t, err
 }
 
 func (p *Plugin) filterCall(ctx context.Context, c *cycle, pod *v1.Pod, nodes []fwk.NodeInfo, t *table) (*pb.FilterResponse, error) {
@@ -85,7 +87,7 @@ func (p *Plugin) filterCall(ctx context.Context, c *cycle, pod *v1.Pod, nodes []
 	return p.link.client.Filter(ctx, &pb.FilterRequest{
 		Attempt:  c.attempt,
 		Pod:      c.pod,
-		Eligible: &pb.NodeSet{Epoch: t.epoch, Bitmap: eligible},
+		Eligible: &pb.NodeSet{Epoch: t.epoch, Bitmap: eligible, Known: uint32(len(t.names))},
 	})
 }
 

@@ -10,7 +10,7 @@ import (
 // Score reads the service's score of the node, 0 to 100.
 func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, node fwk.NodeInfo) (int64, *fwk.Status) {
 	c := readCycle(state)
-	if c == nil || c.verdict.table == nil {
+	if c == nil {
 		return 0, nil
 	}
 	i, known := c.verdict.table.lookup(node.Node().Name)

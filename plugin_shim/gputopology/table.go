@@ -31,6 +31,13 @@ func (t *table) name(i uint32) (string, bool) {
 	return t.names[i], true
 }
 
+// suffices tells whether the answer can be read by this table. A refusal by a table that has grown since cannot: the
+// nodes that joined were not judged, and one of them may fit.
+func (t *table) suffices(answer *pb.FilterResponse) bool {
+	refused := answer.GetVerdict().GetCode() != pb.Verdict_CODE_OK
+	return answer.GetEpoch() == t.epoch && !(refused && int(answer.GetTableSize()) > len(t.names))
+}
+
 // extended returns the table with the names of the answer, or nil if the answer does not continue it.
 func (t *table) extended(answer *pb.NodesResponse) *table {
 	if answer.GetEpoch() == 0 {

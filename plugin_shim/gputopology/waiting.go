@@ -93,6 +93,28 @@ func (w *waiting) wake(uids ...types.UID) {
 	w.activate(pods)
 }
 
+func (w *waiting) any() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.pods) > 0
+}
+
+// wakeOne wakes one pod to find out whether the service answers again.
+func (w *waiting) wakeOne() {
+	w.mu.Lock()
+	var chosen types.UID
+	for uid, known := range w.pods {
+		if chosen == "" || known.failed {
+			chosen = uid
+		}
+		if known.failed {
+			break
+		}
+	}
+	w.mu.Unlock()
+	w.wake(chosen)
+}
+
 func (w *waiting) wakeAll() { w.wakeIf(func(*waiter) bool { return true }) }
 
 func (w *waiting) wakeFailed() { w.wakeIf(func(known *waiter) bool { return known.failed }) }

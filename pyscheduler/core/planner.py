@@ -18,7 +18,7 @@ from pyscheduler.core.cluster import Cluster
 from pyscheduler.core.holdings import Holding, HoldingState
 from pyscheduler.core.model import Attempt, Code, PodRequest, PodUid, Verdict
 from pyscheduler.core.node import NodeState
-from pyscheduler.core.refusals import Refusal
+from pyscheduler.core.refusals import Eligible, Refusal
 from pyscheduler.core.request import Shape, shape_of, share_out
 
 __all__ = ["CANDIDATES", "Candidate", "FilterAnswer", "HeldByShim", "Planner", "ReserveAnswer", "ResyncAnswer"]
@@ -89,7 +89,7 @@ class Planner:
         self.cluster = cluster
         self._version = version
 
-    def filter(self, attempt: Attempt, pod: PodRequest, eligible: int, now: float) -> FilterAnswer:
+    def filter(self, attempt: Attempt, pod: PodRequest, eligible: Eligible, now: float) -> FilterAnswer:
         """Judge all nodes for one pod.
 
         Parameters
@@ -99,7 +99,7 @@ class Planner:
         pod
             What it asks for.
         eligible
-            Bitmap of the nodes that the framework's other rules admit.
+            The nodes that the framework's other rules admit.
         now
             Seconds, on any clock that only grows.
 
@@ -108,7 +108,7 @@ class Planner:
         if isinstance(shape, Verdict):
             return FilterAnswer(shape, self.cluster.generation)
         ranking = self.cluster.ranking(shape)
-        best = ranking.best(eligible, CANDIDATES, self.cluster.table.order())
+        best = ranking.best(eligible.nodes, CANDIDATES, self.cluster.table.order())
         if best:
             self.cluster.refusals.clear(pod.uid)
             verdict = OK
@@ -216,12 +216,12 @@ class Planner:
             ("pyscheduler.io/placement", json.dumps(said, separators=(",", ":"))),
         )
 
-    def _refuse(self, pod: PodRequest, shape: Shape, eligible: int, now: float) -> Verdict:
+    def _refuse(self, pod: PodRequest, shape: Shape, eligible: Eligible, now: float) -> Verdict:
         present = self.cluster.present
-        largest, freest, free = self.cluster.holes(shape.resource, eligible)
+        largest, freest, free = self.cluster.holes(shape.resource, eligible.nodes)
         reason = explain.no_node(
             shape,
-            eligible=(eligible & present).bit_count(),
+            eligible=(eligible.nodes & present).bit_count(),
             known=present.bit_count(),
             largest=largest,
             freest=freest,
@@ -234,10 +234,10 @@ class Planner:
         name = self.cluster.table.names[node] if node < len(self.cluster.table) else f"node {node}"
         reason = f"{name} no longer has {explain.plural(shape.gpus)} free: taken since the pod was judged"
         # Woken by room on any node; the next Filter says again which ones are eligible.
-        self._record(pod, shape, self.cluster.present, reason, now)
+        self._record(pod, shape, Eligible(self.cluster.present, len(self.cluster.table)), reason, now)
         return Verdict(Code.UNSCHEDULABLE, reason)
 
-    def _record(self, pod: PodRequest, shape: Shape, eligible: int, reason: str, now: float) -> None:
+    def _record(self, pod: PodRequest, shape: Shape, eligible: Eligible, reason: str, now: float) -> None:
         self.cluster.refusals.record(
             Refusal(
                 uid=pod.uid,
@@ -245,7 +245,6 @@ class Planner:
                 name=pod.name,
                 shape=shape,
                 eligible=eligible,
-                table_size=len(self.cluster.table),
                 generation=self.cluster.generation,
                 reason=reason,
                 since=now,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pyscheduler.core.model import PodUid
 from pyscheduler.core.request import Shape
 
-__all__ = ["RENAME_AFTER_S", "Refusal", "Refusals"]
+__all__ = ["RENAME_AFTER_S", "Eligible", "Refusal", "Refusals"]
 
 # Seconds until a pod that was woken, and was heard of no more, is named again. Longer than a scheduling cycle takes,
 # shorter than a person waits.
@@ -27,15 +27,26 @@ Room = Callable[[Shape, int], int]
 
 
 @dataclass(frozen=True, slots=True)
+class Eligible:
+    """The nodes that a pod may use, as a bitmap, among the first `known` nodes of the table: the rest was not judged."""
+
+    nodes: int
+    known: int
+
+    def with_newcomers(self, table_size: int) -> int:
+        """Return the nodes that the pod may use or that were not judged, of a table of this size."""
+        return self.nodes | (((1 << max(table_size, self.known)) - 1) >> self.known << self.known)
+
+
+@dataclass(frozen=True, slots=True)
 class Refusal:
-    """A pod that no node could take. `eligible` is a bitmap; nodes from `table_size` on were not yet known then."""
+    """A pod that no node could take."""
 
     uid: PodUid
     namespace: str
     name: str
     shape: Shape
-    eligible: int
-    table_size: int
+    eligible: Eligible
     generation: int
     reason: str
     since: float
@@ -70,8 +81,7 @@ class Refusals:
         left: dict[tuple[Shape, int], int] = {}
         due: list[PodUid] = []
         for refusal in self._refused.values():
-            newcomers = (1 << table_size) - (1 << refusal.table_size) if table_size > refusal.table_size else 0
-            kind = (refusal.shape, refusal.eligible | newcomers)
+            kind = (refusal.shape, refusal.eligible.with_newcomers(table_size))
             if kind not in left:
                 left[kind] = room(*kind)
             if left[kind] <= 0:

@@ -10,10 +10,10 @@ from pyscheduler.core.holdings import Holding, HoldingState
 from pyscheduler.core.model import Attempt, Code, ContainerKind, ContainerRequest, PodRequest, PodUid, Verdict
 from pyscheduler.core.node import NodeState
 from pyscheduler.core.planner import Candidate, HeldByShim
-from pyscheduler.core.refusals import Refusal
+from pyscheduler.core.refusals import Eligible, Refusal
 from pyscheduler.edge.pb.v1 import inspect_pb2, scheduler_pb2
 
-__all__ = ["BadRequest", "attempt", "candidates", "held", "holding", "node", "nodes", "pod", "refusal", "verdict"]
+__all__ = ["BadRequest", "attempt", "candidates", "eligible", "held", "holding", "node", "pod", "refusal", "verdict"]
 
 _PREFIX = "pyscheduler.io/"
 
@@ -151,6 +151,6 @@ def _gpus(state: NodeState, holdings: list[Holding]) -> list[inspect_pb2.Gpu]:
     ]
 
 
-def nodes(message: scheduler_pb2.NodeSet) -> int:
-    """Return the bitmap of a node set."""
-    return bitmap.from_bytes(message.bitmap)
+def eligible(message: scheduler_pb2.NodeSet) -> Eligible:
+    """Return the nodes that a pod may use."""
+    return Eligible(bitmap.from_bytes(message.bitmap), message.known)

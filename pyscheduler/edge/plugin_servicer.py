@@ -84,7 +84,7 @@ class PluginServicer(scheduler_pb2_grpc.SchedulerPluginServicer):
             return pb.NodesResponse(epoch=table.epoch, first=first, names=table.names[first:])
 
     def _filter(self, request: pb.FilterRequest, fields: Fields) -> pb.FilterResponse:
-        attempt, pod, eligible = codec.attempt(request.attempt), codec.pod(request.pod), codec.nodes(request.eligible)
+        attempt, pod, eligible = codec.attempt(request.attempt), codec.pod(request.pod), codec.eligible(request.eligible)
         fields.update(pod=f"{pod.namespace}/{pod.name}", uid=pod.uid, attempt=attempt.number)
         with self._lock:
             table = self._planner.cluster.table
@@ -107,7 +107,7 @@ class PluginServicer(scheduler_pb2_grpc.SchedulerPluginServicer):
         )
 
     def _score(self, request: pb.ScoreRequest, fields: Fields) -> pb.ScoreResponse:
-        attempt, pod, nodes = codec.attempt(request.attempt), codec.pod(request.pod), codec.nodes(request.nodes)
+        attempt, pod, nodes = codec.attempt(request.attempt), codec.pod(request.pod), bitmap.from_bytes(request.nodes.bitmap)
         fields.update(pod=f"{pod.namespace}/{pod.name}", uid=pod.uid, attempt=attempt.number)
         with self._lock:
             if request.nodes.epoch != self._planner.cluster.table.epoch:

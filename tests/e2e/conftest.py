@@ -1,12 +1,7 @@
 """Fixtures of the end-to-end tests: a real control plane with simulated GPU nodes, and a workspace for each test.
 
-Two variables of the environment matter:
-
-PYSCHEDULER_E2E_LEFT_OUT
-    Why the end-to-end tests cannot run here; set by `make test` where Go modules cannot be reached. Without it a
-    missing program fails the tests.
-PYSCHEDULER_E2E_MODE
-    How the profile gpu-topology is run: replace (default), beside or default-only.
+The variable PYSCHEDULER_E2E_MODE of the environment says how the profile gpu-topology is run: replace (default),
+beside or default-only.
 """
 
 from __future__ import annotations
@@ -25,12 +20,9 @@ HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    reason = os.environ.get("PYSCHEDULER_E2E_LEFT_OUT")
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.e2e)
-            if reason:
-                item.add_marker(pytest.mark.skip(reason=f"end-to-end tests were left out: {reason}"))
 
 
 @pytest.fixture(scope="session")

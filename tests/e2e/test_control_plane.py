@@ -6,22 +6,25 @@ import json
 import os
 import re
 import select
+import socket
 import stat
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from deploy.local import components, control_plane, machines, simulated_nodes, users
 from deploy.local.api import Object
-from deploy.local.components import STOP_ORDER
+from deploy.local.components import STOP_ORDER, Ports
 from deploy.local.control_plane import ControlPlane, Mode, Options
+from deploy.local.devices import GPUS
 from deploy.local.errors import AlreadyRunningError, ApiError, BinaryMissingError, ComponentFailedError
 from deploy.local.layout import BINARIES, REPOSITORY, Layout
-from deploy.local.scheduler_config import DEFAULT_PROFILE
+from deploy.local.scheduler_config import DEFAULT_PROFILE, GPU_PROFILE
 from deploy.local.simulated_nodes import IN_USE, TOPOLOGY
 from deploy.local.users import User
 from deploy.local.workspace import Workspace, annotation, has_condition
@@ -127,6 +130,28 @@ def test_component_that_cannot_start_takes_the_others_down(tmp_path: Path) -> No
     assert control_plane.running(Layout.of(tmp_path / "own")) == {}
 
 
+def test_port_that_another_takes_first_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    free = Ports.free
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = replace(free(), api_server=other.getsockname()[1])
+        choices = iter([taken, free()])
+        monkeypatch.setattr(Ports, "free", lambda: next(choices))
+        with ControlPlane.start(Options(root=tmp_path / "own", mode=Mode.DEFAULT_ONLY)) as plane:
+            assert plane.api.get("/version")["major"] == "1"
+    assert next(choices, None) is None
+
+
+def test_what_a_crash_left_can_be_stopped(tmp_path: Path) -> None:
+    layout = Layout.of(tmp_path / "own")
+    plane = ControlPlane.start(Options(root=layout.root, mode=Mode.DEFAULT_ONLY))
+    for name in plane.names:
+        plane.process(name).kill()
+    assert command("status", "--dir", str(layout.root)).stdout.count("ended") == len(plane.names)
+    ended = command("down", "--dir", str(layout.root))
+    assert (ended.returncode, "stopped nothing" in ended.stdout) == (0, True)
+    assert not layout.run.exists()
+
+
 def test_missing_program_names_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(BinaryMissingError, match=r"etcd is not in .*: run `make build`"):
         ControlPlane.start(Options(root=tmp_path / "own", mode=Mode.DEFAULT_ONLY, binaries=tmp_path))
@@ -163,6 +188,31 @@ def test_another_process_sees_and_stops_it(tmp_path: Path) -> None:
         ended = command("down", *folder)
     assert ended.stdout.startswith("stopped kube-scheduler, kube-controller-manager"), ended.stderr
     assert command("status", *folder).returncode == 1
+
+
+@pytest.mark.parametrize("mode", [Mode.REPLACE, Mode.BESIDE])
+def test_each_way_of_running_serves_both_profiles(tmp_path: Path, mode: Mode) -> None:
+    with (
+        ControlPlane.start(Options(root=tmp_path / "own", mode=mode)) as plane,
+        Workspace(plane.api) as workspace,
+    ):
+        workspace.add_nodes("dgx-1v")
+        for profile in (DEFAULT_PROFILE, GPU_PROFILE):
+            workspace.add_pod(profile, workspace.pod_spec(2, scheduler=profile))
+            pod = workspace.wait_phase(profile, "Running")
+            assert (annotation(pod, GPUS) is not None) is (profile == GPU_PROFILE)
+
+
+def test_beside_the_own_scheduler_does_not_need_ours(tmp_path: Path) -> None:
+    with (
+        ControlPlane.start(Options(root=tmp_path / "own", mode=Mode.BESIDE)) as plane,
+        Workspace(plane.api) as workspace,
+    ):
+        workspace.add_nodes("dgx-1v")
+        plane.kill_component(components.SCHEDULER)
+        plane.kill_component(components.SERVICE)
+        workspace.add_pod("default", workspace.pod_spec(1, scheduler=DEFAULT_PROFILE))
+        workspace.wait_phase("default", "Running")
 
 
 # Rights

@@ -84,7 +84,7 @@ def _pod(uid: str = "u1", gpus: int = 2) -> scheduler_pb2.Pod:
 
 
 def _filter(edge: Edge, epoch: int = 1, bits: bytes = b"\x03", **fields: object) -> scheduler_pb2.FilterResponse:
-    eligible = scheduler_pb2.NodeSet(epoch=epoch, bitmap=bits)
+    eligible = scheduler_pb2.NodeSet(epoch=epoch, bitmap=bits, known=2)
     request = {"attempt": _attempt(), "pod": _pod(), "eligible": eligible, **fields}
     return edge.stub.Filter(scheduler_pb2.FilterRequest(**request))  # type: ignore[no-any-return]
 

@@ -9,7 +9,7 @@ import pytest
 from pyscheduler.core.holdings import HoldingState
 from pyscheduler.core.model import Code
 from pyscheduler.core.planner import Planner
-from tests.builders import ALL, attempt, bound, node, planner, pod, uuids
+from tests.builders import ALL, attempt, bound, node, only, planner, pod, uuids
 
 
 def _place(plan: Planner, name: str, gpus: int, number: int = 1) -> tuple[str, tuple[str, ...]]:
@@ -58,7 +58,7 @@ def test_ties_are_broken_by_fabric_path_and_name_not_by_arrival() -> None:
 
 def test_only_eligible_nodes_are_candidates_but_all_are_judged() -> None:
     plan = planner(node("a"), node("b"))
-    answer = plan.filter(attempt(1), pod("p"), 0b10, 0.0)
+    answer = plan.filter(attempt(1), pod("p"), only(1, known=2), 0.0)
     assert [c.node for c in answer.candidates] == [1]
     assert answer.feasible == 0b11
 
@@ -90,7 +90,7 @@ def test_more_gpus_than_any_node_has_is_unresolvable_and_names_the_fix() -> None
 
 
 def test_no_eligible_node_says_so() -> None:
-    verdict = planner(node("n1"), node("n2")).filter(attempt(1), pod("p"), 0, 0.0).verdict
+    verdict = planner(node("n1"), node("n2")).filter(attempt(1), pod("p"), only(known=2), 0.0).verdict
     assert verdict.code is Code.UNRESOLVABLE
     assert "admit none of the 2 nodes" in verdict.reason
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pyscheduler.core.model import PodUid
 from pyscheduler.core.planner import Planner
-from pyscheduler.core.refusals import RENAME_AFTER_S
-from tests.builders import ALL, attempt, bound, node, planner, pod, uuids
+from pyscheduler.core.refusals import RENAME_AFTER_S, Eligible
+from tests.builders import ALL, attempt, bound, node, only, planner, pod, uuids
 
 H100 = "hgx-h100"
 
@@ -17,7 +17,7 @@ def _full(*names: str) -> Planner:
     return plan
 
 
-def _refuse(plan: Planner, count: int, gpus: int = 1, eligible: int = ALL) -> list[str]:
+def _refuse(plan: Planner, count: int, gpus: int = 1, eligible: Eligible = ALL) -> list[str]:
     names = [f"w{i}" for i in range(count)]
     for i, name in enumerate(names):
         plan.filter(attempt(i + 1), pod(name, gpus), eligible, 0.0)
@@ -61,7 +61,7 @@ def test_pod_refused_again_is_named_at_once_when_something_fits() -> None:
 
 def test_pods_are_woken_only_by_nodes_they_may_use() -> None:
     plan = _full("n1", "n2")
-    _refuse(plan, 1, eligible=0b10)
+    _refuse(plan, 1, eligible=only(1, known=2))
     plan.cluster.forget_pod(PodUid("on-n1"), 1.0)
     assert plan.wake(1.0)[1] == []
     plan.cluster.forget_pod(PodUid("on-n2"), 1.0)
@@ -70,8 +70,16 @@ def test_pods_are_woken_only_by_nodes_they_may_use() -> None:
 
 def test_node_that_joins_wakes_pods_that_could_not_know_it() -> None:
     plan = _full("n1")
-    names = _refuse(plan, 1, eligible=0b1)
+    names = _refuse(plan, 1, eligible=only(0, known=1))
     plan.cluster.observe_node(node("n2"), 1.0)
+    assert plan.wake(1.0)[1] == names
+
+
+def test_node_that_joined_before_the_refusal_but_was_not_judged_wakes_the_pod() -> None:
+    plan = _full("n1")
+    plan.cluster.observe_node(node("n2"), 0.5)
+    # The shim had not fetched n2 when it said which nodes are eligible.
+    names = _refuse(plan, 1, eligible=only(0, known=1))
     assert plan.wake(1.0)[1] == names
 
 

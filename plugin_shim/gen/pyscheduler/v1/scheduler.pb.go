@@ -260,7 +260,10 @@ type NodeSet struct {
 	Epoch uint64 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// Node i is bit i%8 (least significant first) of byte i/8. Trailing zero
 	// bytes may be left out; empty is the empty set. Set by the sender.
-	Bitmap        []byte `protobuf:"bytes,2,opt,name=bitmap,proto3" json:"bitmap,omitempty"`
+	Bitmap []byte `protobuf:"bytes,2,opt,name=bitmap,proto3" json:"bitmap,omitempty"`
+	// Number of nodes of the table that the sender knows. Nodes beyond are not judged: they are absent from the set
+	// whatever they are. Required in FilterRequest.
+	Known         uint32 `protobuf:"varint,3,opt,name=known,proto3" json:"known,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -307,6 +310,13 @@ func (x *NodeSet) GetBitmap() []byte {
 		return x.Bitmap
 	}
 	return nil
+}
+
+func (x *NodeSet) GetKnown() uint32 {
+	if x != nil {
+		return x.Known
+	}
+	return 0
 }
 
 type NodesRequest struct {
@@ -765,7 +775,8 @@ func (x *FilterRequest) GetEligible() *NodeSet {
 
 type FilterResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// CODE_OK if at least one eligible node is feasible. CODE_RETRY with `epoch` other than the request's: fetch Nodes and ask again.
+	// CODE_OK if at least one eligible node is feasible. CODE_RETRY with `epoch` other than the request's: fetch Nodes and ask
+	// again. Not CODE_OK with `table_size` above the request's `known`: likewise, for nodes have joined that were not judged.
 	Verdict *Verdict `protobuf:"bytes,1,opt,name=verdict,proto3" json:"verdict,omitempty"`
 	// Table that the bitmaps below refer to, and its size now. Always set.
 	Epoch     uint64 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
@@ -1619,10 +1630,11 @@ var File_pyscheduler_v1_scheduler_proto protoreflect.FileDescriptor
 
 const file_pyscheduler_v1_scheduler_proto_rawDesc = "" +
 	"\n" +
-	"\x1epyscheduler/v1/scheduler.proto\x12\x0epyscheduler.v1\"7\n" +
+	"\x1epyscheduler/v1/scheduler.proto\x12\x0epyscheduler.v1\"M\n" +
 	"\aNodeSet\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x16\n" +
-	"\x06bitmap\x18\x02 \x01(\fR\x06bitmap\":\n" +
+	"\x06bitmap\x18\x02 \x01(\fR\x06bitmap\x12\x14\n" +
+	"\x05known\x18\x03 \x01(\rR\x05known\":\n" +
 	"\fNodesRequest\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x14\n" +
 	"\x05known\x18\x02 \x01(\rR\x05known\"Q\n" +

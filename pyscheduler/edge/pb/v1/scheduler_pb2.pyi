@@ -8,12 +8,14 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class NodeSet(_message.Message):
-    __slots__ = ("epoch", "bitmap")
+    __slots__ = ("epoch", "bitmap", "known")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     BITMAP_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     bitmap: bytes
-    def __init__(self, epoch: _Optional[int] = ..., bitmap: _Optional[bytes] = ...) -> None: ...
+    known: int
+    def __init__(self, epoch: _Optional[int] = ..., bitmap: _Optional[bytes] = ..., known: _Optional[int] = ...) -> None: ...
 
 class NodesRequest(_message.Message):
     __slots__ = ("epoch", "known")

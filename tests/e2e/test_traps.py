@@ -1,0 +1,224 @@
+"""What has broken schedulers before, each with the real scheduler: lost replies, late news, late calls, dead services."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+import yaml
+
+from deploy.local import components
+from deploy.local.api import Object, in_parallel
+from deploy.local.control_plane import ControlPlane, Mode, Options
+from deploy.local.scheduler_config import DEFAULT_PROFILE
+from deploy.local.simulated_nodes import NODES
+from deploy.local.workspace import Workspace, annotation
+from pyscheduler.edge.pb.v1 import inspect_pb2, inspect_pb2_grpc, scheduler_pb2, scheduler_pb2_grpc
+from tests.e2e.proxy import Proxy
+from tests.e2e.test_placement import gpus
+
+PLACEMENT = "pyscheduler.io/placement"
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A control plane whose components the tests of this file may stop and start."""
+    with ControlPlane.start(Options(root=tmp_path_factory.mktemp("traps"), mode=Mode.REPLACE)) as started:
+        yield started
+
+
+@pytest.fixture
+def own(plane: ControlPlane) -> Iterator[Workspace]:
+    with Workspace(plane.api, "trap") as workspace:
+        yield workspace
+
+
+def _reconfigure(plane: ControlPlane, component: str, **settings: object) -> None:
+    """Start a component again with other settings in its configuration file."""
+    path = plane.layout.config / f"{component}.yaml"
+    content = yaml.safe_load(path.read_text())
+    for key, value in settings.items():
+        if isinstance(value, dict):
+            content[key] = {**content[key], **value}
+        else:
+            content[key] = value
+    plane.stop_component(component)
+    path.write_text(yaml.safe_dump(content))
+    plane.start_component(component)
+
+
+@pytest.fixture
+def service_behind_proxy(plane: ControlPlane, tmp_path: Path) -> Iterator[Proxy]:
+    kubeconfig = plane.layout.kubeconfig("pyscheduler")
+    with Proxy(kubeconfig) as proxy:
+        _reconfigure(plane, components.SERVICE, kubeconfig=str(proxy.write_kubeconfig(tmp_path / "service")))
+        yield proxy
+        _reconfigure(plane, components.SERVICE, kubeconfig=str(kubeconfig))
+
+
+@pytest.fixture
+def scheduler_behind_proxy(plane: ControlPlane, tmp_path: Path) -> Iterator[Proxy]:
+    kubeconfig = plane.layout.kubeconfig("system-kube-scheduler")
+    with Proxy(kubeconfig) as proxy:
+        through = {"kubeconfig": str(proxy.write_kubeconfig(tmp_path / "scheduler"))}
+        _reconfigure(plane, components.SCHEDULER, clientConnection=through)
+        yield proxy
+        _reconfigure(plane, components.SCHEDULER, clientConnection={"kubeconfig": str(kubeconfig)})
+
+
+def _given_once(pods: list[Object]) -> bool:
+    """Return whether no GPU was given to two of these pods."""
+    given = [(pod["spec"]["nodeName"], handle) for pod in pods for handle in gpus(pod)]
+    return len(given) == len(set(given))
+
+
+def _holdings(plane: ControlPlane) -> dict[str, inspect_pb2.Holding]:
+    with grpc.insecure_channel(f"unix:{plane.layout.socket}") as channel:
+        answer = inspect_pb2_grpc.InspectStub(channel).ListHoldings(inspect_pb2.ListHoldingsRequest(), timeout=10)
+    return {holding.name: holding for holding in answer.holdings}
+
+
+def test_no_pod_stays_parked_though_the_services_watch_is_two_seconds_late(own: Workspace, service_behind_proxy: Proxy) -> None:
+    service_behind_proxy.watch_delay_s = 2.0
+    own.add_nodes("hgx-h100")
+    names = [f"p{i}" for i in range(12)]
+    for name in names:
+        own.add_pod(name, own.pod_spec(2))
+    placed: list[str] = []
+    # Four fit at a time; each end of a pod must wake another one, well before the scheduler's own flush of five minutes.
+    while len(placed) < len(names):
+        pod = own.api.wait_for(
+            own.pods, lambda p: p["status"]["phase"] == "Running" and p["metadata"]["name"] not in placed, timeout_s=60
+        )
+        placed.append(pod["metadata"]["name"])
+        if len(placed) >= 4:
+            own.delete_pod(placed[len(placed) - 4])
+
+
+def test_binding_whose_reply_is_lost_gives_no_gpu_twice(
+    plane: ControlPlane, own: Workspace, scheduler_behind_proxy: Proxy
+) -> None:
+    own.add_nodes("hgx-h100")
+    lost: set[str] = set()
+
+    def drops(method: str, path: str) -> bool:
+        first = method == "POST" and path.endswith("/binding") and path not in lost
+        lost.add(path) if first else None
+        return first
+
+    scheduler_behind_proxy.drops_reply = drops
+    for i in range(4):
+        own.add_pod(f"p{i}", own.pod_spec(2))
+    pods = [own.wait_phase(f"p{i}", "Running") for i in range(4)]
+    assert len(lost) == 4
+    assert _given_once(pods)
+    own.add_pod("more", own.pod_spec(1))
+    own.wait_event("more", "needs 1 GPU")
+    states = {name: holding.state for name, holding in _holdings(plane).items()}
+    assert {states[f"p{i}"] for i in range(4)} == {"bound"}
+
+
+def test_late_and_repeated_unreserve_of_an_earlier_attempt_frees_nothing(plane: ControlPlane, own: Workspace) -> None:
+    own.add_nodes("hgx-h100")
+    own.add_pod("p", own.pod_spec(8))
+    own.wait_phase("p", "Running")
+    held = _holdings(plane)["p"]
+    session = json.loads(annotation(own.pod("p"), PLACEMENT) or "{}")["leader"].rsplit("/", 1)[1]
+    with grpc.insecure_channel(f"unix:{plane.layout.socket}") as channel:
+        stub = scheduler_pb2_grpc.SchedulerPluginStub(channel)
+        for number in (held.attempt - 1, held.attempt, held.attempt):
+            attempt = scheduler_pb2.Attempt(session=int(session), number=max(1, number), host="late")
+            outcome = scheduler_pb2.UnreserveRequest.OUTCOME_NOT_BOUND
+            stub.Unreserve(scheduler_pb2.UnreserveRequest(attempt=attempt, pod_uid=held.pod_uid, outcome=outcome), timeout=10)
+    assert _holdings(plane)["p"].state == "bound"
+    own.add_pod("q", own.pod_spec(1))
+    own.wait_event("q", "needs 1 GPU")
+
+
+def test_pods_that_wait_while_the_service_is_killed_are_placed_rightly_when_it_is_back(
+    plane: ControlPlane, own: Workspace
+) -> None:
+    own.add_nodes("hgx-h100", 2)
+    own.add_pod("before", own.pod_spec(4))
+    pods = [own.wait_phase("before", "Running")]
+    plane.kill_component(components.SERVICE)
+    for i in range(3):
+        own.add_pod(f"p{i}", own.pod_spec(4))
+    event = own.wait_event("p0", "GPU topology service")
+    assert "pyscheduler" in event["message"]
+    assert all("nodeName" not in own.pod(f"p{i}")["spec"] for i in range(3))
+    plane.start_component(components.SERVICE)
+    pods += [own.wait_phase(f"p{i}", "Running") for i in range(3)]
+    assert _given_once(pods)
+
+
+def test_killed_scheduler_loses_nothing(plane: ControlPlane, own: Workspace) -> None:
+    own.add_nodes("hgx-h100", 2)
+    for i in range(8):
+        own.add_pod(f"p{i}", own.pod_spec(2))
+        if i == 3:
+            plane.kill_component(components.SCHEDULER)
+            plane.start_component(components.SCHEDULER)
+    assert _given_once([own.wait_phase(f"p{i}", "Running") for i in range(8)])
+
+
+def test_stopped_service_does_not_slow_the_default_profile(plane: ControlPlane, own: Workspace) -> None:
+    own.add_nodes("hgx-h100", 20)
+
+    def rate(title: str) -> float:
+        """Return the pods per second that the default profile binds."""
+        names = [f"{title}-{i}" for i in range(150)]
+        begun = time.monotonic()
+        in_parallel(lambda name: own.add_pod(name, own.pod_spec(scheduler=DEFAULT_PROFILE, cpu="10m")), names)
+        left = set(names)
+        items, version = own.api.read_all(own.pods)
+        left -= {p["metadata"]["name"] for p in items if "nodeName" in p["spec"]}
+        for _, pod in own.api.watch(own.pods, version, 120) if left else ():
+            if "nodeName" in pod["spec"]:
+                left.discard(pod["metadata"]["name"])
+            if not left:
+                break
+        assert not left
+        return len(names) / (time.monotonic() - begun)
+
+    rate("warm-up")
+    alone = max(rate("alone-1"), rate("alone-2"))
+    with plane.frozen_component(components.SERVICE):
+        in_parallel(lambda i: own.add_pod(f"gpu-{i}", own.pod_spec(1)), range(500))
+        beside = max(rate("beside-1"), rate("beside-2"))
+    print(f"default profile: {alone:.0f} pods/s alone, {beside:.0f} with 500 GPU pods waiting for a stopped service")
+    assert beside >= 0.8 * alone
+    own.wait_phase("gpu-0", "Running")
+
+
+def _many_nodes(own: Workspace, *, last: dict[str, str]) -> list[str]:
+    """Create 1,000 equal nodes; the one that ranks last for a pod of one GPU gets these labels."""
+    names = own.add_nodes("a100-pcie-bridged", 1000)
+    ranked_last = max(names)
+    own.api.patch(f"{NODES}/{ranked_last}", {"metadata": {"labels": last}})
+    return [ranked_last, *(name for name in names if name != ranked_last)]
+
+
+def test_only_node_that_the_selector_accepts_ranks_last_of_a_thousand(own: Workspace) -> None:
+    last, *_ = _many_nodes(own, last={"pool": "special"})
+    spec = own.pod_spec(1)
+    spec["nodeSelector"]["pool"] = "special"
+    own.add_pod("p", spec)
+    assert own.wait_bound("p")["spec"]["nodeName"] == last
+
+
+def test_only_node_with_the_cpu_ranks_last_of_a_thousand(own: Workspace) -> None:
+    last, *others = _many_nodes(own, last={"pool": "special"})
+    in_parallel(lambda node: own.api.patch_status(f"{NODES}/{node}", {"allocatable": {"cpu": "1"}}), others)
+    own.add_pod("p", own.pod_spec(1, cpu="100"))
+    assert own.wait_bound("p")["spec"]["nodeName"] == last
+    cycles = [event for event in own.events("p") if event["reason"] == "FailedScheduling"]
+    assert len(cycles) <= 1
+    own.api.patch(f"{NODES}/{last}", {"spec": {"unschedulable": True}})
+    own.add_pod("q", own.pod_spec(1, cpu="100"))
+    event = own.wait_event("q", "Insufficient cpu")
+    assert "unschedulable" in own.wait_event("q", "unschedulable")["message"], event["message"]
