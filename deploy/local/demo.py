@@ -24,7 +24,7 @@ from deploy.local.demo_cluster import Bound, Side, await_known
 from deploy.local.demo_judge import Choice, Free, Judge, is_best, random_draw
 from deploy.local.demo_picture import Row
 from deploy.local.demo_policies import preferred
-from deploy.local.demo_scenario import NODES, PODS, REFUSED, NodePlan, PodPlan
+from deploy.local.demo_scenario import NODES, PODS, TOO_LARGE, TOO_LATE, NodePlan, PodPlan, Refused
 from deploy.local.demo_why import ranges, why
 from deploy.local.errors import AlreadyRunningError, LocalError
 from deploy.local.layout import Layout
@@ -85,8 +85,9 @@ def run(root: Path, *, keep: bool, output_json: Path | None, console: Console) -
     with _handling(_end, signal.SIGTERM), _control_plane(root, keep=keep, say=say) as plane:
         show = _Show(plane, say)
         show.prepare()
+        refusals = show.refuse(TOO_LARGE)
         rows = [row for plan in PODS for row in show.place(plan)]
-        refusals = show.refusals()
+        refusals |= show.refuse(TOO_LATE)
         show.check_reports()
         _print(console, rows, refusals)
         if output_json:
@@ -137,16 +138,15 @@ class _Show:
             self._say(f"{row.pod}: {chosen.node} GPUs {ranges(chosen.gpus)}" + (f" ({chosen.link})" if chosen.link else ""))
         return rows
 
-    def refusals(self) -> dict[str, str]:
-        """Let the pods come that cannot be placed; return the messages of their Events."""
-        messages = {}
-        for refused in REFUSED:
-            self._ours.create(refused.pod)
-            messages[refused.pod.name] = message = self._ours.await_refusal(refused.pod)
-            if refused.says not in message or self._ours.phase(refused.pod) != "Pending":
-                raise DemoFailedError(f"pod {refused.pod.name} should wait with an Event saying {refused.says!r}: {message}")
-            self._say(f"{refused.pod.name}: waits, and its Event says why")
-        return messages
+    def refuse(self, refused: Refused) -> dict[str, str]:
+        """Let a pod come that cannot be placed; return the message of its Event, by its name."""
+        name = refused.pod.name
+        self._ours.create(refused.pod)
+        message = self._ours.await_refusal(refused.pod)
+        if refused.says not in message or self._ours.phase(refused.pod) != "Pending":
+            raise DemoFailedError(f"pod {name} should be Pending with an Event that says {refused.says!r}: {message}")
+        self._say(f"{name}: waits, and its Event says why")
+        return {name: message}
 
     def check_reports(self) -> None:
         """Compare what the nodes say that they handed out with what the pods were promised."""
@@ -211,7 +211,10 @@ class _Show:
         )
 
     def _default(self, plan: PodPlan, node: str) -> Choice:
-        """Return the GPUs that the vendor's policy takes on the node that the default scheduler chose, and take them."""
+        """Return the GPUs that the vendor's policy takes on the node that the default scheduler chose, and take them.
+
+        They are taken here alone: the simulated kubelet asks no plugin, and that scheduler only counts GPUs.
+        """
         free = self._twin_free[node]
         gpus = preferred(self._judge.document(node), free, plan.gpus)
         self._twin_free[node] = free.difference(gpus)

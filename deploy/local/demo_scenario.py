@@ -102,7 +102,8 @@ PODS: Final = (
     PodPlan(name="notebook", gpus=1),
 )
 
-REFUSED: Final = (
-    Refused(PodPlan(name="late-pretrain", gpus=8), says="the nearest fit is"),
-    Refused(PodPlan(name="nine-gpus", gpus=9), says="ask for at most 8 per pod"),
-)
+# It comes before the others: the plugin refuses a pod only once it knows every node of the service, so that from then
+# on no choice is made among fewer.
+TOO_LARGE: Final = Refused(PodPlan(name="nine-gpus", gpus=9), says="ask for at most 8 per pod")
+# It comes when the others hold their GPUs.
+TOO_LATE: Final = Refused(PodPlan(name="late-pretrain", gpus=8), says="the nearest fit is")

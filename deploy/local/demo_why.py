@@ -75,7 +75,8 @@ def _joined(chosen: Choice) -> str:
 
 def _by_numa(chosen: Choice, equal: Sequence[Choice]) -> str:
     most = max(choice.numa_nodes for choice in equal)
-    return f", this one on {chosen.numa_nodes} NUMA node, not {most}" if chosen.numa_nodes < most else ""
+    fewest = "1 NUMA node" if chosen.numa_nodes == 1 else f"{chosen.numa_nodes} NUMA nodes"
+    return f", this one on {fewest}, not {most}" if chosen.numa_nodes < most else ""
 
 
 def _of_node(chosen: Choice, elsewhere: Sequence[Choice], free: Free) -> str:

@@ -137,9 +137,9 @@ func validateEndpoint(endpoint string, path *field.Path) field.ErrorList {
 	socket, isUnix := strings.CutPrefix(endpoint, endpointScheme)
 	switch {
 	case endpoint == "":
-		return field.ErrorList{field.Required(path, "the service's socket, such as unix:///run/pyscheduler/scheduler.sock")}
+		return field.ErrorList{field.Required(path, "the service's socket, such as unix:///run/pyscheduler/pyscheduler.sock")}
 	case !isUnix || !strings.HasPrefix(socket, "/") || strings.HasSuffix(socket, "/"):
-		return field.ErrorList{field.Invalid(path, endpoint, "must be unix:// and an absolute path, such as unix:///run/pyscheduler/scheduler.sock")}
+		return field.ErrorList{field.Invalid(path, endpoint, "must be unix:// and an absolute path, such as unix:///run/pyscheduler/pyscheduler.sock")}
 	case len(socket) > socketPathMax:
 		return field.ErrorList{field.TooLong(path, endpoint, socketPathMax+len(endpointScheme))}
 	}

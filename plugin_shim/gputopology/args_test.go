@@ -19,7 +19,7 @@ func TestArgsAreDecodedStrictly(t *testing.T) {
 	}{
 		"only the endpoint":      {document: `endpoint: unix:///run/x.sock`},
 		"JSON":                   {document: `{"endpoint": "unix:///run/x.sock", "filterTimeout": "1s"}`},
-		"nothing":                {document: ``, want: []string{"pluginConfig[GPUTopology].args.endpoint", "unix:///run/pyscheduler/scheduler.sock"}},
+		"nothing":                {document: ``, want: []string{"pluginConfig[GPUTopology].args.endpoint", "unix:///run/pyscheduler/pyscheduler.sock"}},
 		"unknown key":            {document: "endpoint: unix:///x\nendpont: unix:///y", want: []string{"args.endpont", "allowed keys are callTimeout, endpoint, filterTimeout, onUnavailable, resources"}},
 		"key in another case":    {document: "Endpoint: unix:///x", want: []string{"args.Endpoint"}},
 		"key twice":              {document: "endpoint: unix:///x\nendpoint: unix:///y", want: []string{`"endpoint" already set`}},

@@ -239,6 +239,7 @@ func repeated(s sighting, times int) []sighting {
 }
 
 func TestUnknownOutcomeIsDeclaredAndFollowedUp(t *testing.T) {
+	t.Parallel()
 	service := newFakeService(abc...)
 	b, state, pod := reserved(t, service)
 	gone := make(chan struct{})

@@ -52,6 +52,13 @@ func (b *breaker) record(answered, inCycle bool) {
 	}
 }
 
+// isTrying reports whether the service is asked, and has not passed its trial.
+func (b *breaker) isTrying() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.onTrial && !b.open
+}
+
 // try puts the service on trial.
 func (b *breaker) try() {
 	b.mu.Lock()

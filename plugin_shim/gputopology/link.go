@@ -143,19 +143,30 @@ func (l *link) probe(ctx context.Context) {
 	}
 }
 
-// wakeRecovered wakes the pods that waited for the service, once it has answered for one.
+// wakeRecovered wakes the pods that waited for the service, once it has answered
+// for one. Until then it has another one try every second: the first may be gone.
 func (l *link) wakeRecovered(ctx context.Context) {
+	ticker := time.NewTicker(probeInterval)
+	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-ticker.C:
+			if l.client.breaker.isTrying() {
+				l.waiting.wakeOne()
+			}
 		case <-l.client.breaker.recovered:
+			l.wakeWaiting()
 		}
-		if l.missed.Swap(false) {
-			l.waiting.wakeAll()
-		} else {
-			l.waiting.wakeFailed()
-		}
+	}
+}
+
+func (l *link) wakeWaiting() {
+	if l.missed.Swap(false) {
+		l.waiting.wakeAll()
+	} else {
+		l.waiting.wakeFailed()
 	}
 }
 

@@ -33,6 +33,8 @@ type waiter struct {
 	failed bool
 	// wide: no candidate passed the other plugins in an earlier cycle.
 	wide bool
+	// sentOut counts how often the pod was woken to find out whether the service answers.
+	sentOut int
 }
 
 func newWaiting(logger klog.Logger, queue activator) *waiting {
@@ -99,20 +101,28 @@ func (w *waiting) any() bool {
 	return len(w.pods) > 0
 }
 
-// wakeOne wakes one pod to find out whether the service answers again.
+// wakeOne wakes one pod to find out whether the service answers again: one that
+// failed if there is any, and of those the one that was sent out least often.
 func (w *waiting) wakeOne() {
 	w.mu.Lock()
-	var chosen types.UID
+	var scout types.UID
 	for uid, known := range w.pods {
-		if chosen == "" || known.failed {
-			chosen = uid
-		}
-		if known.failed {
-			break
+		if best := w.pods[scout]; best == nil || known.scoutsBefore(best) {
+			scout = uid
 		}
 	}
+	if known := w.pods[scout]; known != nil {
+		known.sentOut++
+	}
 	w.mu.Unlock()
-	w.wake(chosen)
+	w.wake(scout)
+}
+
+func (k *waiter) scoutsBefore(other *waiter) bool {
+	if k.failed != other.failed {
+		return k.failed
+	}
+	return k.sentOut < other.sentOut
 }
 
 func (w *waiting) wakeAll() { w.wakeIf(func(*waiter) bool { return true }) }

@@ -22,6 +22,8 @@ _MIB = 1 << 20
 class Proxy:
     """Forwards to the API server of a kubeconfig; a context manager.
 
+    It serves with the API server's own certificate: over plain HTTP the clients of Kubernetes send no token.
+
     Attributes
     ----------
     watch_delay_s
@@ -30,7 +32,8 @@ class Proxy:
         Asked with method and path of each request that the server has answered: whether the caller gets no answer.
     """
 
-    def __init__(self, kubeconfig: Path) -> None:
+    def __init__(self, kubeconfig: Path, pki: Path) -> None:
+        self._certificate = (pki / "apiserver.crt", pki / "apiserver.key")
         self._kubeconfig = yaml.safe_load(kubeconfig.read_text())
         self._target: str = self._kubeconfig["clusters"][0]["cluster"]["server"]
         self.watch_delay_s = 0.0
@@ -41,9 +44,7 @@ class Proxy:
 
     def write_kubeconfig(self, path: Path) -> Path:
         """Write the kubeconfig that leads through the proxy."""
-        through = {**self._kubeconfig, "clusters": [{"name": "proxy", "cluster": {"server": f"http://127.0.0.1:{self._port}"}}]}
-        through["contexts"] = [{**c, "context": {**c["context"], "cluster": "proxy"}} for c in through["contexts"]]
-        path.write_text(yaml.safe_dump(through))
+        path.write_text(yaml.safe_dump(self._kubeconfig).replace(self._target, f"https://127.0.0.1:{self._port}"))
         return path
 
     def __enter__(self) -> Self:
@@ -66,19 +67,29 @@ class Proxy:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         timeout = aiohttp.ClientTimeout(total=None)
         self._client = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=context, limit=0), auto_decompress=False, timeout=timeout
+            connector=aiohttp.TCPConnector(ssl=context, limit=0),
+            auto_decompress=False,
+            # A caller that does not ask for compression does not expect it.
+            skip_auto_headers=["Accept-Encoding"],
+            timeout=timeout,
         )
         server = web.Application(client_max_size=64 * _MIB)
         server.router.add_route("*", "/{path:.*}", self._forward)
         self._runner = web.AppRunner(server, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        served = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        served.load_cert_chain(*self._certificate)
+        site = web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=served)
         await site.start()
         self._port = self._runner.addresses[0][1]
 
     async def _stop(self) -> None:
         await self._runner.cleanup()
         await self._client.close()
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
 
     async def _forward(self, request: web.Request) -> web.StreamResponse:
         headers = {k: v for k, v in request.headers.items() if k.lower() not in _HOP}

@@ -54,7 +54,7 @@ def _reconfigure(plane: ControlPlane, component: str, **settings: object) -> Non
 @pytest.fixture
 def service_behind_proxy(plane: ControlPlane, tmp_path: Path) -> Iterator[Proxy]:
     kubeconfig = plane.layout.kubeconfig("pyscheduler")
-    with Proxy(kubeconfig) as proxy:
+    with Proxy(kubeconfig, plane.layout.pki) as proxy:
         _reconfigure(plane, components.SERVICE, kubeconfig=str(proxy.write_kubeconfig(tmp_path / "service")))
         yield proxy
         _reconfigure(plane, components.SERVICE, kubeconfig=str(kubeconfig))
@@ -63,7 +63,7 @@ def service_behind_proxy(plane: ControlPlane, tmp_path: Path) -> Iterator[Proxy]
 @pytest.fixture
 def scheduler_behind_proxy(plane: ControlPlane, tmp_path: Path) -> Iterator[Proxy]:
     kubeconfig = plane.layout.kubeconfig("system-kube-scheduler")
-    with Proxy(kubeconfig) as proxy:
+    with Proxy(kubeconfig, plane.layout.pki) as proxy:
         through = {"kubeconfig": str(proxy.write_kubeconfig(tmp_path / "scheduler"))}
         _reconfigure(plane, components.SCHEDULER, clientConnection=through)
         yield proxy
