@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
@@ -170,6 +170,41 @@ class Api:
                 last = item
         seen = json.dumps({key: last.get(key) for key in ("metadata", "status", "message")})[:_SHOWN]
         raise NeverHappenedError(f"{path} {name or ''}: no object met the condition within {timeout_s:g} s; last: {seen}")
+
+    def wait_for_each(
+        self, path: str, names: Collection[str], condition: Callable[[Object], bool], timeout_s: float = 60.0, **query: str
+    ) -> None:
+        """Wait until each named object of a collection has met a condition at some time; raises as `wait_for` does."""
+        deadline = time.monotonic() + timeout_s
+        left = set(names)
+        while left and (left_s := deadline - time.monotonic()) > 0:
+            items, version = self.read_all(path, **query)
+            # The server ends the watch of a reader that cannot keep up: then the list is read again.
+            changes = (item for kind, item in self.watch(path, version, left_s, **query) if kind in _PRESENT)
+            for item in chain(items, changes):
+                if condition(item):
+                    left.discard(item["metadata"]["name"])
+                if not left:
+                    return
+        if left:
+            raise NeverHappenedError(
+                f"{path}: {len(left)} objects, such as {min(left)}, did not meet the condition in {timeout_s:g} s"
+            )
+
+    def wait_each_gone(self, path: str, names: Collection[str], timeout_s: float = 60.0) -> None:
+        """Wait until a collection holds none of these names; raises as `wait_for` does."""
+        deadline = time.monotonic() + timeout_s
+        while (left_s := deadline - time.monotonic()) > 0:
+            items, version = self.read_all(path)
+            left = {item["metadata"]["name"] for item in items} & set(names)
+            for kind, item in self.watch(path, version, left_s) if left else ():
+                if kind == "DELETED":
+                    left.discard(item["metadata"]["name"])
+                if not left:
+                    break
+            if not left:
+                return
+        raise NeverHappenedError(f"{path}: some of {len(names)} objects were still there after {timeout_s:g} s")
 
     def wait_gone(self, path: str, name: str, timeout_s: float = 60.0) -> None:
         """Wait until the object `name` is no longer in a collection; raises as `wait_for` does."""

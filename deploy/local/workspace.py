@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import TracebackType
 from typing import Final, Self
 
@@ -127,6 +127,19 @@ class Workspace:
     def wait_node(self, name: str, condition: Callable[[Object], bool], timeout_s: float = 60.0) -> Object:
         """Wait until a node meets a condition, and return it."""
         return self.api.wait_for(NODES, condition, name=name, timeout_s=timeout_s)
+
+    def wait_untainted(self, timeout_s: float = 120.0) -> None:
+        """Wait until no node of this workspace has a taint: each new one has the taint not-ready for a moment."""
+        query = {"labelSelector": f"{RUN_LABEL}={self.name}"}
+        self.api.wait_for_each(NODES, self._nodes, lambda item: not item["spec"].get("taints"), timeout_s, **query)
+
+    def wait_pods(self, names: Collection[str], condition: Callable[[Object], bool], timeout_s: float = 120.0) -> None:
+        """Wait until each of these pods has met a condition at some time."""
+        self.api.wait_for_each(self.pods, names, condition, timeout_s)
+
+    def wait_pods_gone(self, names: Collection[str], timeout_s: float = 120.0) -> None:
+        """Wait until none of these pods is there."""
+        self.api.wait_each_gone(self.pods, names, timeout_s)
 
     def wait_in_use(
         self, node: str, condition: Callable[[Mapping[str, Mapping[str, list[str]]]], bool], timeout_s: float = 60.0

@@ -42,6 +42,7 @@ func (l *link) follow(ctx context.Context) {
 func (l *link) followOnce(ctx context.Context) (connected bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	defer l.following.Store(false)
 	stream, err := l.client.Changes(ctx, &pb.ChangesRequest{Attempt: l.books.attempt(l.books.newest())})
 	if err != nil {
 		return false, err
@@ -56,6 +57,7 @@ func (l *link) followOnce(ctx context.Context) (connected bool, err error) {
 				return false, err
 			}
 			connected = true
+			l.following.Store(true)
 		}
 		l.apply(ctx, change)
 	}

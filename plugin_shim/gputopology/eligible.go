@@ -121,23 +121,31 @@ func wishesOf(pod *v1.Pod) wishes {
 }
 
 func (e *eligibility) setFor(pod *v1.Pod) *eligibleSet {
-	w := wishesOf(pod)
-	key, err := json.Marshal(w)
+	key, err := json.Marshal(wishesOf(pod))
 	if err != nil {
 		panic(err) // Strings, integers, and maps and slices of them: there is nothing that could fail.
 	}
 	if cached, ok := e.sets.Get(string(key)); ok {
 		return cached.(*eligibleSet)
 	}
-	s := &eligibleSet{affinity: nodeaffinity.GetRequiredNodeAffinity(pod), tolerations: w.Tolerations}
+	s := &eligibleSet{admission: admissionOf(pod)}
 	e.sets.Add(string(key), s)
 	return s
 }
 
-// eligibleSet is the set of nodes that admit pods of the same wishes.
-type eligibleSet struct {
+// admission decides whether a node admits a pod.
+type admission struct {
 	affinity    nodeaffinity.RequiredNodeAffinity
 	tolerations []v1.Toleration
+}
+
+func admissionOf(pod *v1.Pod) admission {
+	return admission{affinity: nodeaffinity.GetRequiredNodeAffinity(pod), tolerations: pod.Spec.Tolerations}
+}
+
+// eligibleSet is the set of nodes that admit pods of the same wishes.
+type eligibleSet struct {
+	admission
 	// nodes refers to the table of this epoch; judged is how many names of it were judged.
 	nodes  bitmap
 	epoch  uint64
@@ -174,21 +182,21 @@ func (s *eligibleSet) judge(logger klog.Logger, e *eligibility, t *table, name s
 var cordon = v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule}
 
 // admits decides as the plugins NodeUnschedulable, TaintToleration and NodeAffinity do.
-func (s *eligibleSet) admits(logger klog.Logger, node *v1.Node) bool {
-	if node.Spec.Unschedulable && !s.tolerates(logger, cordon) {
+func (a admission) admits(logger klog.Logger, node *v1.Node) bool {
+	if node.Spec.Unschedulable && !a.tolerates(logger, cordon) {
 		return false
 	}
 	for _, taint := range node.Spec.Taints {
-		if taint.Effect != v1.TaintEffectPreferNoSchedule && !s.tolerates(logger, taint) {
+		if taint.Effect != v1.TaintEffectPreferNoSchedule && !a.tolerates(logger, taint) {
 			return false
 		}
 	}
-	matches, err := s.affinity.Match(node)
+	matches, err := a.affinity.Match(node)
 	return err == nil && matches
 }
 
 // tolerates lets the comparison operators Lt and Gt pass in every case: the API
 // server refuses them where the feature is off.
-func (s *eligibleSet) tolerates(logger klog.Logger, taint v1.Taint) bool {
-	return corev1helpers.TolerationsTolerateTaint(logger, s.tolerations, &taint, true)
+func (a admission) tolerates(logger klog.Logger, taint v1.Taint) bool {
+	return corev1helpers.TolerationsTolerateTaint(logger, a.tolerations, &taint, true)
 }

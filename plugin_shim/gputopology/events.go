@@ -11,16 +11,41 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// EventsToRegister names what may help a refused pod. The service wakes pods
-// more precisely (see changes.go); these events help also where it does not know of them.
+// EventsToRegister names what may help a refused pod. What the service sees too
+// (GPUs that are freed, nodes that join or change their capacity) it tells more
+// precisely, by pod: see changes.go. Such events count only while it cannot;
+// otherwise each of them would have every refused pod tried again.
 func (p *Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
-	nodeChanges := fwk.Add | fwk.UpdateNodeLabel | fwk.UpdateNodeTaint | fwk.UpdateNodeAllocatable
 	return []fwk.ClusterEventWithHint{
-		{Event: fwk.ClusterEvent{Resource: fwk.AssignedPod, ActionType: fwk.Delete}},
-		{Event: fwk.ClusterEvent{Resource: fwk.Node, ActionType: nodeChanges}},
+		{Event: fwk.ClusterEvent{Resource: fwk.AssignedPod, ActionType: fwk.Delete}, QueueingHintFn: p.toldByService},
+		{Event: fwk.ClusterEvent{Resource: fwk.Node, ActionType: fwk.Add | fwk.UpdateNodeAllocatable}, QueueingHintFn: p.toldByService},
+		// Cordons come as changes of taints.
+		{Event: fwk.ClusterEvent{Resource: fwk.Node, ActionType: fwk.UpdateNodeLabel | fwk.UpdateNodeTaint}, QueueingHintFn: p.nodeAdmits},
 		// A changed annotation matches the whole Update only.
 		{Event: fwk.ClusterEvent{Resource: fwk.TargetPod, ActionType: fwk.Update}, QueueingHintFn: p.podChanged},
 	}, nil
+}
+
+// toldByService queues a refused pod only while the service cannot say whom a change helps.
+func (p *Plugin) toldByService(klog.Logger, *v1.Pod, any, any) (fwk.QueueingHint, error) {
+	if p.link.following.Load() {
+		return fwk.QueueSkip, nil
+	}
+	return fwk.Queue, nil
+}
+
+// nodeAdmits queues a refused pod that the node admits now and did not before: of that the service knows nothing.
+func (p *Plugin) nodeAdmits(logger klog.Logger, pod *v1.Pod, oldObj, newObj any) (fwk.QueueingHint, error) {
+	before, isNode := oldObj.(*v1.Node)
+	after, isStillNode := newObj.(*v1.Node)
+	if !isNode || !isStillNode {
+		return fwk.Queue, fmt.Errorf("an update of a node from %T to %T", oldObj, newObj)
+	}
+	judge := admissionOf(pod)
+	if judge.admits(logger, before) || !judge.admits(logger, after) {
+		return fwk.QueueSkip, nil
+	}
+	return fwk.Queue, nil
 }
 
 // podChanged queues a refused pod whose own wishes changed. Other updates, such

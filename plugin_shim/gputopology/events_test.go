@@ -31,6 +31,49 @@ func TestEventsMatchWhatHelps(t *testing.T) {
 	}
 }
 
+func TestWhatTheServiceTellsIsLeftToItWhileItCan(t *testing.T) {
+	b := newTestBench(t, nil)
+	for following, want := range map[bool]fwk.QueueingHint{true: fwk.QueueSkip, false: fwk.Queue} {
+		b.plugin.link.following.Store(following)
+		if got, err := b.plugin.toldByService(discard, gpuPod("p", 1), nil, nil); err != nil || got != want {
+			t.Errorf("following %v: %v, %v, want %v", following, got, err, want)
+		}
+	}
+}
+
+func TestAPodIsQueuedWhenANodeBeginsToAdmitIt(t *testing.T) {
+	b := newTestBench(t, nil)
+	tainted := func(n *v1.Node) { n.Spec.Taints = []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoSchedule}} }
+	cordoned := func(n *v1.Node) { n.Spec.Unschedulable = true }
+	labelled := func(n *v1.Node) { n.Labels = map[string]string{"zone": "a"} }
+	as := func(*v1.Node) {}
+	for name, test := range map[string]struct {
+		before, after func(*v1.Node)
+		want          fwk.QueueingHint
+	}{
+		"label that it asks for":       {before: as, after: labelled, want: fwk.Queue},
+		"label of others":              {before: as, after: func(n *v1.Node) { n.Labels = map[string]string{"x": "y"} }, want: fwk.QueueSkip},
+		"was admitted before":          {before: labelled, after: labelled, want: fwk.QueueSkip},
+		"loses the label":              {before: labelled, after: as, want: fwk.QueueSkip},
+		"taint is removed":             {before: func(n *v1.Node) { labelled(n); tainted(n) }, after: labelled, want: fwk.Queue},
+		"uncordoned":                   {before: func(n *v1.Node) { labelled(n); cordoned(n) }, after: labelled, want: fwk.Queue},
+		"uncordoned but still tainted": {before: func(n *v1.Node) { labelled(n); cordoned(n); tainted(n) }, after: func(n *v1.Node) { labelled(n); tainted(n) }, want: fwk.QueueSkip},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod, before, after := gpuPod("p", 1), &v1.Node{}, &v1.Node{}
+			withSelector("zone", "a")(pod)
+			test.before(before)
+			test.after(after)
+			if got, err := b.plugin.nodeAdmits(discard, pod, before, after); err != nil || got != test.want {
+				t.Errorf("got %v, %v, want %v", got, err, test.want)
+			}
+		})
+	}
+	if got, err := b.plugin.nodeAdmits(discard, gpuPod("p", 1), nil, nil); err == nil || got != fwk.Queue {
+		t.Errorf("an update of something else: %v, %v", got, err)
+	}
+}
+
 func TestAPodIsQueuedWhenItsWishesChange(t *testing.T) {
 	b := newTestBench(t, nil)
 	for name, test := range map[string]struct {

@@ -30,6 +30,8 @@ type link struct {
 
 	// missed: the stream of changes was broken, so that some may not have come.
 	missed atomic.Bool
+	// following: the stream of changes is open, so that the service says which refused pods a change helps.
+	following atomic.Bool
 
 	ctx     context.Context
 	stop    context.CancelFunc

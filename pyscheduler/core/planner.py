@@ -185,7 +185,7 @@ class Planner:
         unsupported = sorted(pod.settings.keys() - _IGNORED)
         if unsupported:
             names = " and ".join(f"pyscheduler.io/{key}" for key in unsupported)
-            return Verdict(Code.UNRESOLVABLE, f"asks for {names}, which this version does not support: remove it")
+            return Verdict(Code.UNRESOLVABLE, f"the pod asks for {names}, which this version does not support: remove it")
         return self.cluster.ledger.refusal(attempt, pod.uid) or shape_of(pod.containers)
 
     def _choose(self, node: int, shape: Shape) -> tuple[tuple[str, ...], dict[str, object]] | None:

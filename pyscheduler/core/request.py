@@ -42,10 +42,10 @@ def shape_of(containers: Sequence[ContainerRequest]) -> Shape | Verdict:
     if len(resources) > 1:
         return Verdict(
             Code.UNRESOLVABLE,
-            f"asks for {' and '.join(resources)} in one pod; no node has both: use one resource per pod",
+            f"the pod asks for {' and '.join(resources)}; no node has both: use one resource per pod",
         )
     if not resources:
-        return Verdict(Code.UNRESOLVABLE, "asks for no GPU: nothing to place here")
+        return Verdict(Code.UNRESOLVABLE, "the pod asks for no GPU: nothing to place here")
     return Shape(resources[0], effective_gpus(containers))
 
 

@@ -22,7 +22,6 @@ from deploy.local import components
 from deploy.local.api import in_parallel
 from deploy.local.control_plane import ControlPlane, Mode, Options
 from deploy.local.scheduler_config import DEFAULT_PROFILE, GPU_PROFILE
-from deploy.local.simulated_nodes import NODES
 from deploy.local.workspace import Workspace
 
 POLL_S = 0.1
@@ -53,7 +52,7 @@ def main() -> None:
 
 def _run(plane: ControlPlane, workspace: Workspace, asked: argparse.Namespace) -> dict[str, list[Turn]]:
     workspace.add_nodes("hgx-h100", asked.nodes)
-    _await_untainted(workspace)
+    workspace.wait_untainted()
     turns: dict[str, list[Turn]] = {DEFAULT_PROFILE: [], GPU_PROFILE: []}
     _turn(plane, workspace, DEFAULT_PROFILE, asked.pods // 4, "warm-up")
     _turn(plane, workspace, GPU_PROFILE, asked.pods // 4, "warm-up")
@@ -83,7 +82,7 @@ def _turn(plane: ControlPlane, workspace: Workspace, profile: str, pods: int, ti
             first, begun = last, ended
     spent = {name: 1000 * (after - cpu[name]) / pods for name, after in _cpu_s(plane).items()}
     workspace.api.delete(workspace.pods, gracePeriodSeconds="0")
-    _await_empty(workspace)
+    workspace.wait_pods_gone(names)
     return Turn((last - first) / (ended - begun), spent)
 
 
@@ -96,7 +95,7 @@ class _Bound:
         arguments = Path(f"/proc/{plane.process(components.SCHEDULER).pid}/cmdline").read_text().split("\0")
         port = next(a.split("=")[1] for a in arguments if a.startswith("--secure-port="))
         self._url = f"https://127.0.0.1:{port}/metrics"
-        self._headers = plane.api._headers
+        self._headers = {key: value or "" for key, value in plane.api._headers.items()}
         self._wanted = (f'profile="{profile}"', 'result="scheduled"')
 
     def read(self) -> int:
@@ -114,26 +113,6 @@ def _cpu_s(plane: ControlPlane) -> dict[str, float]:
         fields = Path(f"/proc/{plane.process(name).pid}/stat").read_text().rsplit(")", 1)[1].split()
         used[name] = (int(fields[11]) + int(fields[12])) / 100
     return used
-
-
-def _await_untainted(workspace: Workspace) -> None:
-    items, version = workspace.api.read_all(NODES)
-    tainted = {n["metadata"]["name"] for n in items if n["spec"].get("taints")}
-    for _, node in workspace.api.watch(NODES, version) if tainted else ():
-        if not node["spec"].get("taints"):
-            tainted.discard(node["metadata"]["name"])
-        if not tainted:
-            return
-
-
-def _await_empty(workspace: Workspace) -> None:
-    items, version = workspace.api.read_all(workspace.pods)
-    left = {pod["metadata"]["name"] for pod in items}
-    for kind, pod in workspace.api.watch(workspace.pods, version) if left else ():
-        if kind == "DELETED":
-            left.discard(pod["metadata"]["name"])
-        if not left:
-            return
 
 
 def _report(turns: dict[str, list[Turn]]) -> None:

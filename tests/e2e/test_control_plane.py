@@ -221,9 +221,8 @@ def test_beside_the_own_scheduler_does_not_need_ours(tmp_path: Path) -> None:
 RIGHTS = [
     (users.SERVICE, "list", "", "pods", True),
     (users.SERVICE, "watch", "", "nodes", True),
-    (users.SERVICE, "create", "events.k8s.io", "events", True),
-    (users.SERVICE, "get", "coordination.k8s.io", "leases", True),
-    (users.SERVICE, "update", "coordination.k8s.io", "leases", False),
+    (users.SERVICE, "create", "", "events", True),
+    (users.SERVICE, "get", "coordination.k8s.io", "leases", False),
     (users.SERVICE, "delete", "", "pods", False),
     (users.SERVICE, "patch", "", "pods", False),
     (users.SERVICE, "patch", "", "nodes", False),

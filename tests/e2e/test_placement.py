@@ -80,13 +80,9 @@ def test_kubectl_shows_the_gpus(workspace: Workspace, control_plane: ControlPlan
     workspace.add_nodes("dgx-1v")
     workspace.add_pod("p", workspace.pod_spec(1))
     pod = workspace.wait_bound("p")
-    shown = subprocess.run(
-        [KUBECTL, "--kubeconfig", control_plane.kubeconfig, "--namespace", workspace.name]
-        + ["get", "pod", "p", "-o", r"jsonpath={.metadata.annotations.pyscheduler\.io/gpus}"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    target = ["--kubeconfig", str(control_plane.kubeconfig), "--namespace", workspace.name]
+    asked = ["get", "pod", "p", "-o", r"jsonpath={.metadata.annotations.pyscheduler\.io/gpus}"]
+    shown = subprocess.run([KUBECTL, *target, *asked], capture_output=True, text=True, check=True)
     assert shown.stdout == annotation(pod, GPUS)
 
 

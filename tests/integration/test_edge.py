@@ -86,7 +86,7 @@ def _pod(uid: str = "u1", gpus: int = 2) -> scheduler_pb2.Pod:
 def _filter(edge: Edge, epoch: int = 1, bits: bytes = b"\x03", **fields: object) -> scheduler_pb2.FilterResponse:
     eligible = scheduler_pb2.NodeSet(epoch=epoch, bitmap=bits, known=2)
     request = {"attempt": _attempt(), "pod": _pod(), "eligible": eligible, **fields}
-    return edge.stub.Filter(scheduler_pb2.FilterRequest(**request))  # type: ignore[no-any-return]
+    return edge.stub.Filter(scheduler_pb2.FilterRequest(**request))  # type: ignore[arg-type, no-any-return]
 
 
 def test_a_pod_goes_through_nodes_filter_reserve_unreserve(edge: Edge) -> None:
@@ -137,7 +137,7 @@ def test_message_that_breaks_the_contract_is_refused_by_field(edge: Edge, change
     with pytest.raises(grpc.RpcError) as caught:
         _filter(edge, **change)  # type: ignore[arg-type]
     assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
-    assert names in caught.value.details()
+    assert names in (caught.value.details() or "")
 
 
 def test_calls_before_the_first_lists_are_refused_as_unavailable(edge: Edge) -> None:
@@ -232,7 +232,7 @@ def test_client_that_knows_only_reflection_can_call(edge: Edge) -> None:
         request_serializer=request.SerializeToString,
         response_deserializer=response.FromString,
     )
-    assert call(request()).gpus == 16
+    assert getattr(call(request()), "gpus") == 16  # noqa: B009  the type is known at run time only
 
 
 def test_socket_of_a_living_server_is_not_taken(edge: Edge, tmp_path: Path) -> None:

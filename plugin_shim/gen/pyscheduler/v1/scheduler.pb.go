@@ -1353,7 +1353,7 @@ func (x *Held) GetDoubtful() bool {
 
 type ResyncRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Session and host as in Attempt; `number` is the newest attempt that the shim has begun.
+	// Session and host as in Attempt; `number` is the newest attempt whose Reserve has been answered or given up.
 	Attempt *Attempt `protobuf:"bytes,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// Every pod that the shim holds. The service drops unbound reservations of older attempts that are not in it, and
 	// takes up those that it lacks (after its own restart), if their GPUs are not otherwise held.
