@@ -46,13 +46,18 @@ class Workspace:
         return f"/apis/batch/v1/namespaces/{self.name}/jobs"
 
     def add_nodes(
-        self, machine: str, count: int = 1, fabric: Sequence[str] = (), labels: Mapping[str, str] | None = None
+        self,
+        machine: str,
+        count: int = 1,
+        fabric: Sequence[str] = (),
+        labels: Mapping[str, str] | None = None,
+        cpu: str = "128",
     ) -> list[str]:
-        """Create simulated nodes of one machine and return their names."""
+        """Create simulated nodes of one machine and return their names, which sort in the order of creation."""
         first = len(self._nodes)
-        names = [f"{self.name}-{machine}-{first + number}" for number in range(count)]
+        names = [f"{self.name}-{machine}-{first + number:04}" for number in range(count)]
         labels = {RUN_LABEL: self.name, **(labels or {})}
-        nodes = [SimulatedNode(name=name, machine=machine, fabric=tuple(fabric), labels=labels) for name in names]
+        nodes = [SimulatedNode(name=name, machine=machine, fabric=tuple(fabric), labels=labels, cpu=cpu) for name in names]
         simulated_nodes.create(self.api, nodes)
         self._nodes += names
         return names
