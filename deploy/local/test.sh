@@ -27,7 +27,7 @@ marks="not long"
 stage "Python: unit, property, integration" "$py" -m pytest -q -m "$marks" tests/unit tests/property tests/integration
 if reason=$(deploy/local/modules.sh "$go" 2>&1 >/dev/null | tail -n 1) && [ -z "$(grep 'cannot be reached' <<<"$reason")" ]; then
   stage "lint" make --no-print-directory lint
-  stage "Go" env -C plugin_shim "$go" test -trimpath ./gputopology/...
+  stage "Go" env -C plugin_shim "$go" test -trimpath ./gputopology/... ./cmd/kube-scheduler
   stage "build" make --no-print-directory build
   stage "end to end" "$py" -m pytest -q -m "$marks" tests/e2e
 else

@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -220,9 +221,13 @@ type fakeHandle struct {
 	clientset kubernetes.Interface
 	factory   informers.SharedInformerFactory
 	woken     chan types.UID
+	recorder  fakeRecorder
+	nodes     []fwk.NodeInfo
 }
 
 func (h *fakeHandle) ClientSet() kubernetes.Interface                        { return h.clientset }
+func (h *fakeHandle) EventRecorder() events.EventRecorderLogger              { return &h.recorder }
+func (h *fakeHandle) SnapshotSharedLister() fwk.SharedLister                 { return snapshot{nodes: h.nodes} }
 func (h *fakeHandle) SharedInformerFactory() informers.SharedInformerFactory { return h.factory }
 func (h *fakeHandle) Activate(_ klog.Logger, pods map[string]*v1.Pod) {
 	for _, pod := range pods {
@@ -409,4 +414,37 @@ func wantStatus(t *testing.T, got *fwk.Status, code fwk.Code, message string) {
 	if got.Code() != code || got.Message() != message {
 		t.Fatalf("status is %s %q, want %s %q", got.Code(), got.Message(), code, message)
 	}
+}
+
+// fakeRecorder keeps the actions and notes of Events.
+type fakeRecorder struct {
+	events.EventRecorderLogger
+	notes []string
+}
+
+func (r *fakeRecorder) Eventf(_, _ runtime.Object, _, _, action, note string, args ...any) {
+	r.notes = append(r.notes, action+": "+fmt.Sprintf(note, args...))
+}
+
+// snapshot is the scheduler's view of these nodes.
+type snapshot struct {
+	fwk.SharedLister
+	nodes []fwk.NodeInfo
+}
+
+func (s snapshot) NodeInfos() fwk.NodeInfoLister { return nodeLists{nodes: s.nodes} }
+
+type nodeLists struct {
+	fwk.NodeInfoLister
+	nodes []fwk.NodeInfo
+}
+
+func (l nodeLists) List() ([]fwk.NodeInfo, error) { return l.nodes, nil }
+
+// statuses is what the plugins said of each node.
+type statuses map[string]*fwk.Status
+
+func (s statuses) Get(name string) *fwk.Status { return s[name] }
+func (s statuses) NodesForStatusCode(fwk.NodeInfoLister, fwk.Code) ([]fwk.NodeInfo, error) {
+	return nil, nil
 }

@@ -56,6 +56,7 @@ type Plugin struct {
 	link     *link
 	eligible *eligibility
 	pods     corev1client.PodsGetter
+	handle   fwk.Handle
 }
 
 // New is the plugin's factory. It fails for bad args only: the service may come later.
@@ -69,7 +70,7 @@ func New(ctx context.Context, obj runtime.Object, h fwk.Handle) (fwk.Plugin, err
 	if err != nil {
 		return nil, err
 	}
-	return &Plugin{args: args, link: link, eligible: newEligibility(), pods: h.ClientSet().CoreV1()}, nil
+	return &Plugin{args: args, link: link, eligible: newEligibility(), pods: h.ClientSet().CoreV1(), handle: h}, nil
 }
 
 // Name returns the plugin's name.

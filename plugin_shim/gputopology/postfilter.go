@@ -2,19 +2,29 @@ package gputopology
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-const reasonWiden = "The nodes with the best GPUs lack something else: all nodes are looked at next."
+const (
+	// wideAction tells the Event of a wide cycle from that of the narrow one.
+	wideAction = "SchedulingAmongAllNodes"
+	// noteMax is the API server's limit for the text of an Event (NoteLengthLimit of apis/core/validation/events.go).
+	noteMax = 1024
+
+	reasonWiden = "The nodes with the best GPUs lack something else: all nodes are looked at next."
+)
 
 // PostFilter runs when no node passed. If only the candidates were looked at,
 // the pod is tried again at once with all nodes. DefaultPreemption comes after
 // it and is stopped (by UnschedulableAndUnresolvable) where it could only evict
 // in vain: while other nodes were not looked at, and where GPUs are what lacks.
-func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, _ fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
+func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, statuses fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	c := readCycle(state)
 	switch {
 	case c != nil && c.kind == cycleNarrow:
@@ -23,7 +33,30 @@ func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.P
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, reasonWiden)
 	case c != nil && c.kind == cycleRefused:
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable)
-	default:
-		return nil, fwk.NewStatus(fwk.Unschedulable)
+	case c != nil && c.kind == cycleWide:
+		p.tellWide(pod, statuses)
 	}
+	return nil, fwk.NewStatus(fwk.Unschedulable)
+}
+
+// tellWide writes an Event of what the wide cycle found. The framework's own
+// would not show: the recorder takes it for a repetition of the narrow cycle's and keeps the words of that.
+func (p *Plugin) tellWide(pod *v1.Pod, statuses fwk.NodeToStatusReader) {
+	nodes, err := p.handle.SnapshotSharedLister().NodeInfos().List()
+	if err != nil {
+		return // The framework ends the cycle with the same error.
+	}
+	counts := map[string]int{}
+	for _, node := range nodes {
+		for _, reason := range statuses.Get(node.Node().Name).Reasons() {
+			counts[reason]++
+		}
+	}
+	var found []string
+	for reason, count := range counts {
+		found = append(found, fmt.Sprintf("%d %s", count, reason))
+	}
+	slices.Sort(found)
+	note := fmt.Sprintf("0/%d nodes are available: %s.", len(nodes), strings.Join(found, ", "))
+	p.handle.EventRecorder().Eventf(pod, nil, v1.EventTypeWarning, "FailedScheduling", wideAction, "%s", note[:min(len(note), noteMax)])
 }

@@ -44,9 +44,19 @@ func TestWideCycle(t *testing.T) {
 			t.Errorf("score of %s is %d, want %d", name, score, want)
 		}
 	}
-	// Preemption and messages are as without the plugin from here on.
-	_, got = b.plugin.PostFilter(b.ctx, state, pod, nil)
+	// Preemption is as without the plugin from here on; what was found is told apart from what the narrow cycle found.
+	b.handle.nodes = nodesNamed(abc...)
+	found := statuses{
+		"a": fwk.NewStatus(fwk.Unschedulable, "Insufficient cpu"),
+		"b": fwk.NewStatus(fwk.Unschedulable, "Insufficient cpu"),
+		"c": fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "node(s) were unschedulable"),
+	}
+	_, got = b.plugin.PostFilter(b.ctx, state, pod, found)
 	wantStatus(t, got, fwk.Unschedulable, "")
+	want := []string{"SchedulingAmongAllNodes: 0/3 nodes are available: 1 node(s) were unschedulable, 2 Insufficient cpu."}
+	if !slices.Equal(b.handle.recorder.notes, want) {
+		t.Errorf("told %q, want %q", b.handle.recorder.notes, want)
+	}
 	if len(b.handle.woken) > 0 {
 		t.Error("a wide cycle that failed woke the pod again")
 	}

@@ -113,15 +113,15 @@ class ApiServer:
                 timeout=urllib3.Timeout(connect=CONNECT_S, read=read_s),
             )
         except HTTPError as cause:
-            raise self._away(path, cause) from cause
+            raise self._away(path, cause, method) from cause
         if response.status < 400:
             return response
         text = response.data.decode(errors="replace")
         response.release_conn()
         raise self._refused(path, response.status, text)
 
-    def _away(self, path: str, cause: Exception) -> KubernetesError:
-        return KubernetesError(f"GET {self.host}{path} failed ({cause}): is the API server up and reachable?")
+    def _away(self, path: str, cause: Exception, method: str = "GET") -> KubernetesError:
+        return KubernetesError(f"{method} {self.host}{path} failed ({cause}): is the API server up and reachable?")
 
     def _refused(self, path: str, status: int, text: str) -> Exception:
         try:

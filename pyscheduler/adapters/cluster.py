@@ -8,7 +8,7 @@ from typing import Any
 
 from pyscheduler.adapters.machines import Machines
 from pyscheduler.core.cluster import Cluster
-from pyscheduler.core.model import NodeFacts, PodFacts
+from pyscheduler.core.model import NodeFacts, PodFacts, binding_order
 from pyscheduler.readers.objects import ObjectReader
 
 __all__ = ["NodeSink", "PodSink"]
@@ -37,12 +37,14 @@ class NodeSink:
         self._told: dict[str, tuple[str, ...]] = {}
 
     def replace(self, items: list[tuple[NodeFacts, str | None]]) -> None:
-        """Take a full list."""
-        nodes = [self._machines.attach(facts, text) for facts, text in items]
-        with self._lock:
-            self._cluster.replace_nodes(nodes, self._clock())
-        for facts in nodes:
+        """Take a full list. The lock is taken for each node anew, so that calls are answered in between."""
+        for listed, text in items:
+            facts = self._machines.attach(listed, text)
+            with self._lock:
+                self._cluster.observe_node(facts, self._clock())
             self._tell_findings(facts, "")
+        with self._lock:
+            self._cluster.forget_other_nodes({listed.name for listed, _ in items})
 
     def changed(self, raw: dict[str, Any]) -> None:
         """Take one node."""
@@ -76,9 +78,12 @@ class PodSink:
         self._reader = reader
 
     def replace(self, items: list[PodFacts]) -> None:
-        """Take a full list."""
+        """Take a full list, as that of nodes."""
+        for pod in sorted(items, key=binding_order):
+            with self._lock:
+                self._cluster.observe_pod(pod, self._clock())
         with self._lock:
-            self._cluster.replace_pods(items, self._clock())
+            self._cluster.forget_other_pods({pod.uid for pod in items}, self._clock())
 
     def changed(self, raw: dict[str, Any]) -> None:
         """Take one pod."""

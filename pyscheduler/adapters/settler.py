@@ -73,7 +73,7 @@ class Settler:
             if pod is None:
                 self._planner.cluster.forget_pod(orphan.uid, now)
             elif pod.node or pod.finished:
-                self._planner.cluster.observe_pod(pod, now)
+                self._planner.cluster.settle_pod(pod, now)
             else:
                 self._planner.settle_orphan(orphan)
         outcome = "gone" if pod is None else "bound" if pod.node else "dropped"

@@ -1,6 +1,6 @@
 """The cluster as it is known: nodes, who holds what, and the nodes in order for each request shape.
 
-Adapters tell what the API shows through `observe_*`, `forget_*` and `replace_*`.
+Adapters tell what the API shows through `observe_*`, `settle_*` and `forget_*`.
 Every change passes `refresh`, which derives the touched nodes anew and moves
 them in the rankings, so all views agree at all times.
 
@@ -9,7 +9,7 @@ Concurrency contract: one writer at a time; the caller holds one lock round ever
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pyscheduler.core import bitmap
 from pyscheduler.core.explain import Hole
 from pyscheduler.core.ledger import Ledger
-from pyscheduler.core.model import NodeFacts, PodFacts, PodUid
+from pyscheduler.core.model import NodeFacts, PodFacts, PodUid, binding_order
 from pyscheduler.core.node import ABSENT, NodeState, derive
 from pyscheduler.core.ranking import Ranking
 from pyscheduler.core.refusals import Refusals
@@ -128,21 +128,22 @@ class Cluster:
         if node is not None and self._states[node].present:
             self._set(node, ABSENT)
 
-    def replace_nodes(self, nodes: Iterable[NodeFacts], now: float) -> None:
-        """Note a full list of nodes: what is not in it is gone."""
-        listed = set()
-        for facts in nodes:
-            listed.add(facts.name)
-            self.observe_node(facts, now)
-        for name in set(self.table.names) - listed:
+    def forget_other_nodes(self, listed: Collection[str]) -> None:
+        """Note that a full list of nodes held these names: all others are gone."""
+        for name in set(self.table.names).difference(listed):
             self.forget_node(name)
 
     def observe_pod(self, pod: PodFacts, now: float) -> None:
-        """Note a pod as it is now."""
+        """Note a pod as the watch shows it now. Of several, in `binding_order`."""
+        if not pod.finished:
+            self._seen.add(pod.uid)
+        self.settle_pod(pod, now)
+
+    def settle_pod(self, pod: PodFacts, now: float) -> None:
+        """Note a pod as a live read shows it, which may be newer than what the watch has shown."""
         if pod.finished:
             self._gone(pod.uid, deleted=False, now=now)
             return
-        self._seen.add(pod.uid)
         if pod.node is None:
             return
         self.refusals.clear(pod.uid)
@@ -156,14 +157,12 @@ class Cluster:
         """Note that the Pod object is gone."""
         self._gone(uid, deleted=True, now=now)
 
-    def replace_pods(self, pods: Iterable[PodFacts], now: float) -> None:
-        """Note a full list of pods: those seen before that are not in it are gone. The earlier bound keeps a disputed GPU."""
-        listed = set()
-        for pod in sorted(pods, key=lambda p: (p.bound_at, p.uid)):
-            listed.add(pod.uid)
-            self.observe_pod(pod, now)
-        # Only pods that the watch has shown: one that the shim asked about may be newer than the list.
-        for uid in self._seen - listed:
+    def forget_other_pods(self, listed: Collection[PodUid], now: float) -> None:
+        """Note that a full list of pods held these: all others that the watch has shown are gone.
+
+        Others are not: a pod that the shim asked about, or that was read live, may be newer than the list.
+        """
+        for uid in self._seen.difference(listed):
             self._gone(uid, deleted=True, now=now)
 
     # -- inside -----------------------------------------------------------------------------------------------------
@@ -179,10 +178,10 @@ class Cluster:
 
     def _take_early(self, name: str, now: float) -> None:
         """Note the pods that were seen bound to this node before the node itself was seen."""
-        early = sorted((p for p in self._early.values() if p.node == name), key=lambda p: (p.bound_at, p.uid))
+        early = sorted((p for p in self._early.values() if p.node == name), key=binding_order)
         for pod in early:
             del self._early[pod.uid]
-            self.observe_pod(pod, now)
+            self.settle_pod(pod, now)
 
     def _set(self, node: int, state: NodeState) -> None:
         bit = 1 << node

@@ -26,6 +26,7 @@ __all__ = [
     "PodRequest",
     "PodUid",
     "Verdict",
+    "binding_order",
 ]
 
 PodUid = NewType("PodUid", str)
@@ -177,3 +178,8 @@ class PodFacts:
     gpus: Mapping[str, tuple[str, ...]] | None = None
     bound_at: float = 0.0
     claimed: bool = False
+
+
+def binding_order(pod: PodFacts) -> tuple[float, PodUid]:
+    """Return the sort key by which pods are told: of two that name one GPU, the earlier bound keeps it."""
+    return pod.bound_at, pod.uid

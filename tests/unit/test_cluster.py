@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pyscheduler.core.holdings import HoldingState
-from pyscheduler.core.model import Code, NodeFacts, PodUid
+from pyscheduler.core.model import Code, NodeFacts, PodUid, binding_order
 from tests.builders import ALL, attempt, bound, node, planner, pod, uuids
 
 H100 = "hgx-h100"
@@ -153,23 +153,25 @@ def test_full_list_of_pods_ends_those_that_are_not_in_it() -> None:
     plan.cluster.observe_pod(kept, 0.0)
     plan.cluster.observe_pod(bound("missed", "n1", 1, uuids(H100, "n1", 1)), 0.0)
     plan.reserve(attempt(1), pod("newer-than-the-list", 1), 0, 0.0)
-    plan.cluster.replace_pods([kept], 1.0)
+    plan.cluster.settle_pod(bound("read-live", "n1", 1, uuids(H100, "n1", 7)), 0.0)
+    plan.cluster.forget_other_pods({kept.uid}, 1.0)
     assert plan.cluster.ledger.get(PodUid("missed")) is None
-    assert plan.cluster.state(0).free == 6
+    assert plan.cluster.state(0).free == 5
 
 
 def test_in_a_full_list_the_earlier_bound_keeps_a_disputed_gpu() -> None:
     plan = planner(node("n1"))
     disputed = uuids(H100, "n1", 0)
     later, earlier = (bound(n, "n1", 1, disputed, bound_at=t) for n, t in (("later", 2.0), ("earlier", 1.0)))
-    plan.cluster.replace_pods([later, earlier], 3.0)
+    for facts in sorted([later, earlier], key=binding_order):
+        plan.cluster.observe_pod(facts, 3.0)
     states = {n: plan.cluster.ledger.get(PodUid(n)).state for n in ("earlier", "later")}  # type: ignore[union-attr]
     assert states == {"earlier": HoldingState.BOUND, "later": HoldingState.FOREIGN}
 
 
 def test_deleted_node_keeps_its_index_when_it_comes_back() -> None:
     plan = planner(node("a"), node("b"))
-    plan.cluster.replace_nodes([node("b")], 1.0)
+    plan.cluster.forget_other_nodes({"b"})
     assert plan.filter(attempt(1), pod("p"), ALL, 0.0).feasible == 0b10
     plan.cluster.observe_node(node("a"), 2.0)
     assert plan.cluster.table.names == ["a", "b"]
