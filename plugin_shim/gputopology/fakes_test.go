@@ -24,7 +24,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -221,12 +221,10 @@ type fakeHandle struct {
 	clientset kubernetes.Interface
 	factory   informers.SharedInformerFactory
 	woken     chan types.UID
-	recorder  fakeRecorder
 	nodes     []fwk.NodeInfo
 }
 
 func (h *fakeHandle) ClientSet() kubernetes.Interface                        { return h.clientset }
-func (h *fakeHandle) EventRecorder() events.EventRecorderLogger              { return &h.recorder }
 func (h *fakeHandle) SnapshotSharedLister() fwk.SharedLister                 { return snapshot{nodes: h.nodes} }
 func (h *fakeHandle) SharedInformerFactory() informers.SharedInformerFactory { return h.factory }
 func (h *fakeHandle) Activate(_ klog.Logger, pods map[string]*v1.Pod) {
@@ -332,6 +330,8 @@ type testBench struct {
 	handle  *fakeHandle
 	api     *fakeAPI
 	plugin  *Plugin
+	// told keeps the Events that the plugin writes itself.
+	told *record.FakeRecorder
 }
 
 // newTestBench starts a plugin on a socket where nobody listens yet.
@@ -342,7 +342,7 @@ func newTestBench(t *testing.T, args map[string]string) *testBench {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	b := &testBench{t: t, socket: filepath.Join(dir, "s.sock"), api: &fakeAPI{}}
+	b := &testBench{t: t, socket: filepath.Join(dir, "s.sock"), api: &fakeAPI{}, told: record.NewFakeRecorder(1024)}
 	_, b.ctx = ktesting.NewTestContext(t)
 	server := httptest.NewServer(b.api)
 	t.Cleanup(server.Close)
@@ -368,6 +368,7 @@ func (b *testBench) newPlugin(args map[string]string) *Plugin {
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(func() { _ = plugin.(*Plugin).Close() })
+	plugin.(*Plugin).teller.recorder = b.told
 	return plugin.(*Plugin)
 }
 
@@ -414,16 +415,6 @@ func wantStatus(t *testing.T, got *fwk.Status, code fwk.Code, message string) {
 	if got.Code() != code || got.Message() != message {
 		t.Fatalf("status is %s %q, want %s %q", got.Code(), got.Message(), code, message)
 	}
-}
-
-// fakeRecorder keeps the actions and notes of Events.
-type fakeRecorder struct {
-	events.EventRecorderLogger
-	notes []string
-}
-
-func (r *fakeRecorder) Eventf(_, _ runtime.Object, _, _, action, note string, args ...any) {
-	r.notes = append(r.notes, action+": "+fmt.Sprintf(note, args...))
 }
 
 // snapshot is the scheduler's view of these nodes.

@@ -11,6 +11,8 @@
 //	reserve.go     the Reserve call; Unreserve ends what it holds
 //	bind.go        the Binding carries the chosen GPUs
 //
+// tell.go says why a pod waits, where the framework's own Events would not.
+//
 // Beside it run, per service: changes.go (wakes refused pods), books.go (what is
 // held, and what must be given back), breaker.go (a service that is away costs
 // nothing) and settle.go (bindings whose outcome is unknown).
@@ -57,6 +59,7 @@ type Plugin struct {
 	eligible *eligibility
 	pods     corev1client.PodsGetter
 	handle   fwk.Handle
+	teller   *teller
 }
 
 // New is the plugin's factory. It fails for bad args only: the service may come later.
@@ -70,7 +73,7 @@ func New(ctx context.Context, obj runtime.Object, h fwk.Handle) (fwk.Plugin, err
 	if err != nil {
 		return nil, err
 	}
-	return &Plugin{args: args, link: link, eligible: newEligibility(), pods: h.ClientSet().CoreV1(), handle: h}, nil
+	return &Plugin{args: args, link: link, eligible: newEligibility(), pods: h.ClientSet().CoreV1(), handle: h, teller: newTeller(h.ClientSet())}, nil
 }
 
 // Name returns the plugin's name.
@@ -78,6 +81,7 @@ func (p *Plugin) Name() string { return Name }
 
 // Close ends the background work once the last instance of the endpoint is closed.
 func (p *Plugin) Close() error {
+	p.teller.stop()
 	p.link.release()
 	return nil
 }

@@ -11,14 +11,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-const (
-	// wideAction tells the Event of a wide cycle from that of the narrow one.
-	wideAction = "SchedulingAmongAllNodes"
-	// noteMax is the API server's limit for the text of an Event (NoteLengthLimit of apis/core/validation/events.go).
-	noteMax = 1024
-
-	reasonWiden = "The nodes with the best GPUs lack something else: all nodes are looked at next."
-)
+const reasonWiden = "The nodes with the best GPUs lack something else: all nodes are looked at next."
 
 // PostFilter runs when no node passed. If only the candidates were looked at,
 // the pod is tried again at once with all nodes. DefaultPreemption comes after
@@ -29,6 +22,7 @@ func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.P
 	switch {
 	case c != nil && c.kind == cycleNarrow:
 		klog.FromContext(ctx).V(3).Info("No candidate passed the other plugins; looking at all nodes", logPod, klog.KObj(pod), logPodUID, pod.UID)
+		p.tell(pod, reasonWiden)
 		p.link.waiting.widen(pod.UID)
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, reasonWiden)
 	case c != nil && c.kind == cycleRefused:
@@ -39,8 +33,7 @@ func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.P
 	return nil, fwk.NewStatus(fwk.Unschedulable)
 }
 
-// tellWide writes an Event of what the wide cycle found. The framework's own
-// would not show: the recorder takes it for a repetition of the narrow cycle's and keeps the words of that.
+// tellWide tells what the wide cycle found: the framework's own Event would not show after that of the narrow one.
 func (p *Plugin) tellWide(pod *v1.Pod, statuses fwk.NodeToStatusReader) {
 	nodes, err := p.handle.SnapshotSharedLister().NodeInfos().List()
 	if err != nil {
@@ -57,6 +50,5 @@ func (p *Plugin) tellWide(pod *v1.Pod, statuses fwk.NodeToStatusReader) {
 		found = append(found, fmt.Sprintf("%d %s", count, reason))
 	}
 	slices.Sort(found)
-	note := fmt.Sprintf("0/%d nodes are available: %s.", len(nodes), strings.Join(found, ", "))
-	p.handle.EventRecorder().Eventf(pod, nil, v1.EventTypeWarning, "FailedScheduling", wideAction, "%s", note[:min(len(note), noteMax)])
+	p.tell(pod, fmt.Sprintf("0/%d nodes are available: %s.", len(nodes), strings.Join(found, ", ")))
 }

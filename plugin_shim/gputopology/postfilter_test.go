@@ -53,9 +53,9 @@ func TestWideCycle(t *testing.T) {
 	}
 	_, got = b.plugin.PostFilter(b.ctx, state, pod, found)
 	wantStatus(t, got, fwk.Unschedulable, "")
-	want := []string{"SchedulingAmongAllNodes: 0/3 nodes are available: 1 node(s) were unschedulable, 2 Insufficient cpu."}
-	if !slices.Equal(b.handle.recorder.notes, want) {
-		t.Errorf("told %q, want %q", b.handle.recorder.notes, want)
+	want := "Warning FailedScheduling 0/3 nodes are available: 1 node(s) were unschedulable, 2 Insufficient cpu."
+	if told := receive(t, b.told.Events, "an Event"); told != want {
+		t.Errorf("told %q, want %q", told, want)
 	}
 	if len(b.handle.woken) > 0 {
 		t.Error("a wide cycle that failed woke the pod again")

@@ -103,16 +103,22 @@ func (p *Plugin) conclude(c *cycle, pod *v1.Pod, answer *pb.FilterResponse) (*fw
 	case pb.Verdict_CODE_OK:
 		return p.nameCandidates(c, pod, answer.GetCandidates())
 	case pb.Verdict_CODE_UNSCHEDULABLE:
-		c.kind = cycleRefused
-		return nil, fwk.NewStatus(fwk.Unschedulable, orDefault(reason, reasonNoGPUs))
+		return nil, p.refused(c, pod, fwk.Unschedulable, reason)
 	case pb.Verdict_CODE_UNRESOLVABLE:
-		c.kind = cycleRefused
-		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, orDefault(reason, reasonNoGPUs))
+		return nil, p.refused(c, pod, fwk.UnschedulableAndUnresolvable, reason)
 	case pb.Verdict_CODE_RETRY:
 		return nil, p.failed(pod, errors.New(orDefault(reason, reasonRetry)))
 	default:
 		return nil, p.failed(pod, p.nonsense("Filter", fmt.Sprintf("the verdict code %d", code)))
 	}
+}
+
+// refused ends the cycle of a pod that no node can take.
+func (p *Plugin) refused(c *cycle, pod *v1.Pod, code fwk.Code, reason string) *fwk.Status {
+	c.kind = cycleRefused
+	text := orDefault(reason, reasonNoGPUs)
+	p.tell(pod, text)
+	return fwk.NewStatus(code, text)
 }
 
 // nameCandidates restricts the cycle to the service's best nodes, or to none for a pod whose candidates failed before.
@@ -153,6 +159,7 @@ func (p *Plugin) withoutAnswer(ctx context.Context, c *cycle, pod *v1.Pod, err e
 // failed is the status of a pod that is tried again with backoff, or at once when the service is back.
 func (p *Plugin) failed(pod *v1.Pod, err error) *fwk.Status {
 	p.link.waiting.noteFailed(pod.UID)
+	p.tell(pod, err.Error())
 	return fwk.AsStatus(err)
 }
 

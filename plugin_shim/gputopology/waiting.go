@@ -33,6 +33,8 @@ type waiter struct {
 	failed bool
 	// wide: no candidate passed the other plugins in an earlier cycle.
 	wide bool
+	// told is why the pod waits, as its latest Event says.
+	told string
 	// sentOut counts how often the pod was woken to find out whether the service answers.
 	sentOut int
 }
@@ -58,6 +60,19 @@ func (w *waiting) noteFailed(uid types.UID) {
 	if known := w.pods[uid]; known != nil {
 		known.failed = true
 	}
+}
+
+// retold notes why the pod waits, and reports whether something else was told of it before.
+func (w *waiting) retold(uid types.UID, text string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	known := w.pods[uid]
+	if known == nil || known.told == text {
+		return false
+	}
+	before := known.told
+	known.told = text
+	return before != ""
 }
 
 // widen lets the pod's cycles look at all nodes until it is bound, and wakes it.

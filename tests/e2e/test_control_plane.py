@@ -116,6 +116,7 @@ def test_crash_is_named_with_the_end_of_the_log(own_plane: ControlPlane) -> None
         own_plane.check()
 
 
+@pytest.mark.long
 def test_component_that_cannot_start_takes_the_others_down(tmp_path: Path) -> None:
     """kwok is replaced by a program that fails; the control plane names it and leaves nothing running."""
     binaries = tmp_path / "bin"
@@ -130,6 +131,7 @@ def test_component_that_cannot_start_takes_the_others_down(tmp_path: Path) -> No
     assert control_plane.running(Layout.of(tmp_path / "own")) == {}
 
 
+@pytest.mark.long
 def test_port_that_another_takes_first_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     free = Ports.free
     with socket.create_server(("127.0.0.1", 0)) as other:
@@ -141,6 +143,7 @@ def test_port_that_another_takes_first_is_replaced(tmp_path: Path, monkeypatch: 
     assert next(choices, None) is None
 
 
+@pytest.mark.long
 def test_what_a_crash_left_can_be_stopped(tmp_path: Path) -> None:
     layout = Layout.of(tmp_path / "own")
     plane = ControlPlane.start(Options(root=layout.root, mode=Mode.DEFAULT_ONLY))
@@ -203,6 +206,7 @@ def test_each_way_of_running_serves_both_profiles(tmp_path: Path, mode: Mode) ->
             assert (annotation(pod, GPUS) is not None) is (profile == GPU_PROFILE)
 
 
+@pytest.mark.long
 def test_beside_the_own_scheduler_does_not_need_ours(tmp_path: Path) -> None:
     with (
         ControlPlane.start(Options(root=tmp_path / "own", mode=Mode.BESIDE)) as plane,

@@ -110,6 +110,7 @@ def test_kept_demo_serves_kubectl_and_ends_on_request(root: Path) -> None:
     assert left_in(root) == {"logs"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupt_cleans_up_even_what_was_to_be_kept(root: Path, number: signal.Signals) -> None:
     running = demo(root, "--keep")
@@ -121,6 +122,7 @@ def test_interrupt_cleans_up_even_what_was_to_be_kept(root: Path, number: signal
     assert left_in(root) == {"logs"}
 
 
+@pytest.mark.long
 def test_component_that_ends_is_named_with_its_log(root: Path) -> None:
     running = demo(root)
     await_line(running, "all are ready")

@@ -87,18 +87,18 @@ def _holdings(plane: ControlPlane) -> dict[str, inspect_pb2.Holding]:
 def test_no_pod_stays_parked_though_the_services_watch_is_two_seconds_late(own: Workspace, service_behind_proxy: Proxy) -> None:
     service_behind_proxy.watch_delay_s = 2.0
     own.add_nodes("hgx-h100")
-    names = [f"p{i}" for i in range(12)]
+    names = [f"p{i}" for i in range(5)]
     for name in names:
-        own.add_pod(name, own.pod_spec(2))
+        own.add_pod(name, own.pod_spec(4))
     placed: list[str] = []
-    # Four fit at a time; each end of a pod must wake another one, well before the scheduler's own flush of five minutes.
+    # Two fit at a time; each end of a pod must wake another one, well before the scheduler's own flush of five minutes.
     while len(placed) < len(names):
         pod = own.api.wait_for(
             own.pods, lambda p: p["status"]["phase"] == "Running" and p["metadata"]["name"] not in placed, timeout_s=60
         )
         placed.append(pod["metadata"]["name"])
-        if len(placed) >= 4:
-            own.delete_pod(placed[len(placed) - 4])
+        if len(placed) >= 2:
+            own.delete_pod(placed[len(placed) - 2])
 
 
 def test_binding_whose_reply_is_lost_gives_no_gpu_twice(
