@@ -23,7 +23,7 @@ CONTROL_PLANE := etcd kube-apiserver kube-controller-manager kwok
 PROGRAMS := $(addprefix $(BIN)/,kube-scheduler $(CONTROL_PLANE))
 SHIM_SOURCES := $(shell find plugin_shim -name '*.go' -not -name '*_test.go')
 
-.PHONY: help setup build demo demo-stop test test-long lint format generate lock bench-throughput clean
+.PHONY: help setup build demo demo-stop test test-long lint lint-python lint-go format generate lock bench-throughput bench-decisions clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -72,11 +72,15 @@ test: setup ## run every test: lint, Python, Go, and end to end on the real cont
 test-long: setup ## the same with the large sizes
 	@deploy/local/test.sh $(GO) long
 
-lint: setup $(GO_STAMP) ## formatting, lint, types, import contracts, generated code
+lint: lint-python lint-go ## formatting, lint, types, import contracts, generated code
+
+lint-python: setup
 	@$(VENV)/bin/ruff format --check --quiet . || { echo "run 'make format'" >&2; exit 1; }
 	@$(VENV)/bin/ruff check --quiet .
 	@$(VENV)/bin/mypy pyscheduler deploy tests | tail -n 20
 	@$(VENV)/bin/lint-imports --no-logo 2>/dev/null | tail -n 3
+
+lint-go: setup $(GO_STAMP)
 	@proto/generate.sh --check
 	@unformatted=$$($$(dirname $(GO))/gofmt -l $$(git ls-files 'plugin_shim/*.go' | grep -v /gen/)); test -z "$$unformatted" || { echo "gofmt differs: $$unformatted" >&2; exit 1; }
 	@cd plugin_shim && $(GO) vet ./gputopology/...
@@ -93,6 +97,9 @@ lock: setup ## resolve the Python dependencies anew
 
 bench-throughput: build ## pods per second of our profile and of the default one, side by side
 	@$(PY) -m tests.bench.throughput
+
+bench-decisions: setup ## microseconds per decision in the core
+	@$(PY) -m tests.bench.decisions
 
 clean: ## remove everything that was built
 	@rm -rf $(BUILD) $(VENV)
