@@ -103,7 +103,7 @@ class Ledger:
         return self._drop(uid)
 
     def orphans(self, attempt: Attempt, kept: Collection[PodUid]) -> list[Holding]:
-        """Return unbound holdings that the shim of this session no longer knows, up to its newest attempt."""
+        """Return unbound holdings that this shim no longer knows, up to its newest attempt."""
         return [
             h
             for h in self._holdings.values()

@@ -443,7 +443,7 @@ type Attempt struct {
 	Session int64 `protobuf:"varint,1,opt,name=session,proto3" json:"session,omitempty"`
 	// Host name of the shim's pod. Set by the shim; recorded as the leader's identity in the placement annotation.
 	Host string `protobuf:"bytes,2,opt,name=host,proto3" json:"host,omitempty"`
-	// Counts the cycles of this session, across pods. Set by the shim. The larger is the newer; 0 is refused.
+	// Counts the cycles of the session, across pods. Set by the shim. The larger is the newer; 0 is refused.
 	Number        uint64 `protobuf:"varint,3,opt,name=number,proto3" json:"number,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
