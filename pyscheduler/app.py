@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from structlog.typing import FilteringBoundLogger
@@ -29,6 +30,7 @@ from pyscheduler.edge.changes import Changes
 from pyscheduler.edge.inspect_servicer import InspectServicer
 from pyscheduler.edge.plugin_servicer import PluginServicer
 from pyscheduler.edge.server import EdgeServer
+from pyscheduler.errors import ServeError
 from pyscheduler.readers.lists import node_page, pod_page
 from pyscheduler.readers.objects import ObjectReader
 
@@ -43,9 +45,9 @@ SWITCH_S = 0.0005
 
 
 class Service:
-    """One running service: `start`, then `stop`."""
+    """One running service: `start`, then `stop`. `died` is called if it can no longer see the cluster."""
 
-    def __init__(self, config: Config, logger: FilteringBoundLogger) -> None:
+    def __init__(self, config: Config, logger: FilteringBoundLogger, died: Callable[[], None]) -> None:
         self._logger = logger
         lock, clock = threading.Lock(), time.monotonic
         api = ApiServer(config.kubeconfig)
@@ -56,7 +58,7 @@ class Service:
         reader = ObjectReader(config.resources, config.levels)
         self._worker = Worker()
         nodes = NodeSink(cluster, lock, clock, reader, Machines(self._worker), NodeEvents(api, time.time, logger).tell)
-        watcher = functools.partial(Watcher, api, metrics=metrics, logger=logger)
+        watcher = functools.partial(Watcher, api, metrics=metrics, logger=logger, died=died)
         self._node_watch = watcher(
             "nodes",
             "/api/v1/nodes",
@@ -73,7 +75,7 @@ class Service:
         )
         self._ready = threading.Event()
         self._settler = Settler(api, planner, lock, clock, reader, logger)
-        self._changes = Changes(planner, lock, clock)
+        self._changes = Changes(planner, lock, clock, metrics)
         self._edge = EdgeServer(
             Path(config.socket),
             PluginServicer(
@@ -148,9 +150,17 @@ def serve(config: Config, logger: FilteringBoundLogger) -> None:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    service = Service(config, logger)
+    failed = threading.Event()
+
+    def died() -> None:
+        failed.set()
+        stop.set()
+
+    service = Service(config, logger, died)
     service.start()
     logger.info("serving", socket=config.socket, http_port=service.http_port, version=__version__)
     stop.wait()
     service.stop()
     logger.info("stopped")
+    if failed.is_set():
+        raise ServeError("a watch of the API server ended by a bug, see the log above: started again, the service reads all anew")

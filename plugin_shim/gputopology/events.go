@@ -12,15 +12,16 @@ import (
 )
 
 // EventsToRegister names what may help a refused pod. What the service sees too
-// (GPUs that are freed, nodes that join or change their capacity) it tells more
+// (GPUs that are freed, nodes that change their capacity) it tells more
 // precisely, by pod: see changes.go. Such events count only while it cannot;
 // otherwise each of them would have every refused pod tried again.
 func (p *Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	return []fwk.ClusterEventWithHint{
 		{Event: fwk.ClusterEvent{Resource: fwk.AssignedPod, ActionType: fwk.Delete}, QueueingHintFn: p.toldByService},
-		{Event: fwk.ClusterEvent{Resource: fwk.Node, ActionType: fwk.Add | fwk.UpdateNodeAllocatable}, QueueingHintFn: p.toldByService},
-		// Cordons come as changes of taints.
-		{Event: fwk.ClusterEvent{Resource: fwk.Node, ActionType: fwk.UpdateNodeLabel | fwk.UpdateNodeTaint}, QueueingHintFn: p.nodeAdmits},
+		{Event: fwk.ClusterEvent{Resource: fwk.Node, ActionType: fwk.UpdateNodeAllocatable}, QueueingHintFn: p.toldByService},
+		// Cordons come as changes of taints. A node that joins may be known to the service already, so that the pod's
+		// refusal says that it was judged: only the scheduler knows that it was not in its snapshot.
+		{Event: fwk.ClusterEvent{Resource: fwk.Node, ActionType: fwk.Add | fwk.UpdateNodeLabel | fwk.UpdateNodeTaint}, QueueingHintFn: p.nodeAdmits},
 		// A changed annotation matches the whole Update only.
 		{Event: fwk.ClusterEvent{Resource: fwk.TargetPod, ActionType: fwk.Update}, QueueingHintFn: p.podChanged},
 	}, nil
@@ -36,13 +37,13 @@ func (p *Plugin) toldByService(klog.Logger, *v1.Pod, any, any) (fwk.QueueingHint
 
 // nodeAdmits queues a refused pod that the node admits now and did not before: of that the service knows nothing.
 func (p *Plugin) nodeAdmits(logger klog.Logger, pod *v1.Pod, oldObj, newObj any) (fwk.QueueingHint, error) {
-	before, isNode := oldObj.(*v1.Node)
-	after, isStillNode := newObj.(*v1.Node)
-	if !isNode || !isStillNode {
-		return fwk.Queue, fmt.Errorf("an update of a node from %T to %T", oldObj, newObj)
+	before, isUpdate := oldObj.(*v1.Node)
+	after, isNode := newObj.(*v1.Node)
+	if !isNode || !isUpdate && oldObj != nil {
+		return fwk.Queue, fmt.Errorf("a change of a node from %T to %T", oldObj, newObj)
 	}
 	judge := admissionOf(pod)
-	if judge.admits(logger, before) || !judge.admits(logger, after) {
+	if isUpdate && judge.admits(logger, before) || !judge.admits(logger, after) {
 		return fwk.QueueSkip, nil
 	}
 	return fwk.Queue, nil

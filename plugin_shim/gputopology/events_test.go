@@ -69,6 +69,14 @@ func TestAPodIsQueuedWhenANodeBeginsToAdmitIt(t *testing.T) {
 			}
 		})
 	}
+	for name, want := range map[string]fwk.QueueingHint{"a": fwk.Queue, "b": fwk.QueueSkip} {
+		pod, joined := gpuPod("p", 1), &v1.Node{}
+		withSelector("zone", "a")(pod)
+		joined.Labels = map[string]string{"zone": name}
+		if got, err := b.plugin.nodeAdmits(discard, pod, nil, joined); err != nil || got != want {
+			t.Errorf("a node of zone %s joins: %v, %v, want %v", name, got, err, want)
+		}
+	}
 	if got, err := b.plugin.nodeAdmits(discard, gpuPod("p", 1), nil, nil); err == nil || got != fwk.Queue {
 		t.Errorf("an update of something else: %v, %v", got, err)
 	}

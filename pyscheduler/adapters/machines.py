@@ -46,6 +46,9 @@ class Machines:
             return self._machine(document)
         except (DocumentError, TooManyGpusError) as cause:
             return None, (f"annotation {TOPOLOGY} {cause}; its GPUs are given out by number only",)
+        except Exception as cause:  # noqa: BLE001  a document that trips a bug must not keep the service from other nodes
+            why = f"cannot be used ({type(cause).__name__}: {cause}): please report it"
+            return None, (f"annotation {TOPOLOGY} {why}; its GPUs are given out by number only",)
 
     def _machine(self, document: NodeDocument) -> Known:
         kind, findings = node_document.device_class(document)

@@ -58,8 +58,10 @@ class Watcher(Generic[T]):
         sink: Sink[T],
         metrics: Metrics,
         logger: FilteringBoundLogger,
+        died: Callable[[], None],
     ) -> None:
         self._api = api
+        self._died = died
         self._kind = kind
         self._path = path
         self._selector = selector
@@ -81,6 +83,13 @@ class Watcher(Generic[T]):
         self._stopped.set()
 
     def _run(self) -> None:
+        try:
+            self._watch_for_ever()
+        except Exception as cause:  # a service that sees nothing must not look alive
+            self._logger.critical("watch died", exc_info=cause)
+            self._died()
+
+    def _watch_for_ever(self) -> None:
         version, failures = "", 0
         while not self._stopped.is_set():
             try:
@@ -100,6 +109,8 @@ class Watcher(Generic[T]):
         while True:
             page = self._read_page(self._api.get_bytes(self._path, query))
             items += page.items
+            for unread in page.unread:
+                self._logger.error("object not read", object=unread)
             if not page.token:
                 break
             query["continue"] = page.token
@@ -134,10 +145,13 @@ class Watcher(Generic[T]):
         return version
 
     def _tell(self, kind: str, raw: dict[str, Any]) -> None:
-        if kind in ("ADDED", "MODIFIED"):
-            self._sink.changed(raw)
-        elif kind == "DELETED":
-            self._sink.gone(raw)
+        try:
+            if kind in ("ADDED", "MODIFIED"):
+                self._sink.changed(raw)
+            elif kind == "DELETED":
+                self._sink.gone(raw)
+        except Exception as cause:  # one object must not keep the service from all others
+            self._logger.critical("object not read", object=raw["metadata"].get("name"), exc_info=cause)
 
     def _ended(self, status: dict[str, Any]) -> Exception:
         if status.get("code") == 410:

@@ -27,6 +27,9 @@ from pyscheduler.core.table import NodeTable
 
 __all__ = ["Cluster"]
 
+# Shapes whose order of nodes is kept up to date: more than a cluster's jobs have, few enough that a change is cheap.
+RANKINGS_MAX = 64
+
 
 class Cluster:
     """Attributes are to be read; what changes them are the methods.
@@ -50,8 +53,8 @@ class Cluster:
         self._with_resource: dict[str, int] = {}
         self._states: list[NodeState] = []
         # Free and allocatable GPUs of each node, for sums; longer than the table, to grow seldom.
-        self._free: NDArray[np.int32] = np.zeros(64, dtype=np.int32)
-        self._allocatable: NDArray[np.int32] = np.zeros(64, dtype=np.int32)
+        self._free: NDArray[np.int64] = np.zeros(64, dtype=np.int64)
+        self._allocatable: NDArray[np.int64] = np.zeros(64, dtype=np.int64)
         self._rankings: dict[Shape, Ranking] = {}
         # Live pods that the API has shown, and those of them that are bound to a node that it has not shown yet.
         self._seen: set[PodUid] = set()
@@ -69,18 +72,28 @@ class Cluster:
         return list(self._states)
 
     def ranking(self, shape: Shape) -> Ranking:
-        """Return the nodes in order for this shape."""
-        ranking = self._rankings.get(shape)
+        """Return the nodes in order for this shape. The shapes asked for least recently are forgotten."""
+        ranking = self._rankings.pop(shape, None)
         if ranking is None:
-            ranking = self._rankings[shape] = Ranking(shape)
+            ranking = Ranking(shape)
             for node, state in enumerate(self._states):
                 ranking.update(node, state)
+        self._rankings[shape] = ranking
+        if len(self._rankings) > RANKINGS_MAX:
+            del self._rankings[next(iter(self._rankings))]
         return ranking
 
     def room(self, shape: Shape, eligible: int) -> int:
         """Return how many pods of this shape could be placed on these nodes."""
+        if not self.could_fit(shape):
+            return 0
         nodes = bitmap.indices(self.ranking(shape).feasible & eligible)
         return int((self._free[nodes] // shape.gpus).sum())
+
+    def could_fit(self, shape: Shape) -> bool:
+        """Return whether any node, if it were empty, could take the shape."""
+        nodes = bitmap.indices(self.present & self._with_resource.get(shape.resource, 0))
+        return bool(len(nodes)) and shape.gpus <= int(self._allocatable[nodes].max())
 
     def holes(self, resource: str, eligible: int) -> tuple[Hole, Hole, int]:
         """Return, of these nodes that have the resource, the largest, the one with the most free GPUs, and the sum of free ones."""
@@ -111,6 +124,9 @@ class Cluster:
         node = self.table.place(facts.name, facts.path)
         self._make_room()
         before = self._states[node]
+        if facts.in_use_unreadable:
+            # An error is never an empty report: the last one that could be read stands.
+            facts = replace(facts, in_use=before.facts.in_use)
         if before.present and before.facts == facts:
             return
         if not before.present:
@@ -119,13 +135,17 @@ class Cluster:
             self._grown.add("topology")
         self._states[node] = replace(before, facts=facts, present=True)
         self._take_early(facts.name, now)
-        touched = self.ledger.follow_report(node, facts.in_use) if facts.in_use is not None else set()
-        self.refresh(touched | {node})
+        if facts.in_use is None:
+            self.ledger.end_releasing(node)
+        else:
+            self.ledger.follow_report(node, facts.in_use)
+        self.refresh({node})
 
     def forget_node(self, name: str) -> None:
         """Note that the Node object is gone. Its index stays taken; what its pods hold stays in the books."""
         node = self.table.index_of(name)
         if node is not None and self._states[node].present:
+            self.ledger.end_releasing(node)
             self._set(node, ABSENT)
 
     def forget_other_nodes(self, listed: Collection[str]) -> None:
@@ -205,7 +225,7 @@ class Cluster:
             self._free = np.pad(self._free, (0, len(self._states)))
             self._allocatable = np.pad(self._allocatable, (0, len(self._states)))
 
-    def _hole(self, gpus: NDArray[np.int32], nodes: NDArray[np.intp]) -> Hole:
+    def _hole(self, gpus: NDArray[np.int64], nodes: NDArray[np.intp]) -> Hole:
         """Return the first node, in the total order, with the most of these GPUs."""
         if not len(nodes):
             return Hole(0, "")

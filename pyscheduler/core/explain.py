@@ -43,10 +43,8 @@ def no_node(shape: Shape, *, eligible: int, known: int, largest: Hole, freest: H
 
     """
     asked = f"needs {plural(shape.gpus)} ({shape.resource}) on one node"
-    if not known:
-        return f"{asked}; no node is known yet: wait, or check that the Node objects exist"
     if not eligible:
-        return f"{asked}; its node selector, affinity and tolerations admit none of the {plural(known, 'node')}"
+        return f"{asked}; node selector, affinity, taints and cordons admit none of the {plural(known, 'node')}"
     if not largest.gpus:
         return f"{asked}; none of the {plural(eligible, 'eligible node')} has {shape.resource}"
     if largest.gpus < shape.gpus:

@@ -167,10 +167,15 @@ class Ledger:
             handles = reported.get(held.uid)
             if handles is None and held.state is HoldingState.RELEASING:
                 touched |= self._drop(held.uid)
-            elif handles and set(handles) != set(held.gpus) and held.state not in _UNBOUND:
-                reason = "the node's agent reports these GPUs"
-                touched |= self._put(replace(held, gpus=tuple(handles), count=len(handles), reason=reason))
+            elif handles and len(handles) == held.count and set(handles) != set(held.gpus) and held.state not in _UNBOUND:
+                # A report of another number is of a moment in between: what is known stays.
+                touched |= self._put(replace(held, gpus=tuple(handles), reason="the node's agent reports these GPUs"))
         return touched
+
+    def end_releasing(self, node: int) -> set[int]:
+        """Note that nobody reports any more what the node's devices are used for, or that the node is gone."""
+        releasing = [h.uid for h in self.on_node(node) if h.state is HoldingState.RELEASING]
+        return set().union(*(self._drop(uid) for uid in releasing))
 
     def adopt(self, holding: Holding) -> set[int] | None:
         """Take up a reservation that the shim holds and these books lack; None if others hold its GPUs."""

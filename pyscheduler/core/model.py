@@ -110,7 +110,8 @@ class Machine:
     _index_of: Mapping[str, int] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_index_of", {self.handle(i): i for i in range(len(self.ids))})
+        by_index = {f"index:{i}": i for i in range(len(self.ids))}
+        object.__setattr__(self, "_index_of", {**by_index, **{self.handle(i): i for i in range(len(self.ids))}})
 
     def handle(self, index: int) -> str:
         """Return what names the GPU to the outside: its UUID, else ``index:N``."""
@@ -120,18 +121,8 @@ class Machine:
         """Return the handles of the GPUs in the mask, in index order."""
         return tuple(self.handle(i) for i in range(len(self.ids)) if mask >> i & 1)
 
-    def mask_of(self, handles: Iterable[str]) -> int | None:
-        """Return the mask of these GPUs, or None if one is not on this node or is named twice."""
-        mask = 0
-        for handle in handles:
-            index = self._index_of.get(handle)
-            if index is None or mask >> index & 1:
-                return None
-            mask |= 1 << index
-        return mask
-
-    def mask_of_known(self, handles: Iterable[str]) -> int:
-        """Return the mask of those of these GPUs that are on this node."""
+    def mask_of(self, handles: Iterable[str]) -> int:
+        """Return the mask of those of these GPUs that are on this node. A GPU that has a UUID goes by ``index:N``, too."""
         return sum({1 << self._index_of[h] for h in handles if h in self._index_of})
 
 
@@ -145,7 +136,8 @@ class NodeFacts:
 
     `path` names the fabric domains, nearest first. `resource` is empty and
     `allocatable` 0 on a node without GPUs. `machine` is None where the links
-    are not known; `in_use` is None where no agent reports. `findings` are
+    are not known; `in_use` is None where no agent reports, or, with
+    `in_use_unreadable`, where its report cannot be read. `findings` are
     sentences on what is wrong with the node's documents.
     """
 
@@ -155,6 +147,7 @@ class NodeFacts:
     allocatable: int = 0
     machine: Machine | None = None
     in_use: InUse | None = None
+    in_use_unreadable: bool = False
     findings: tuple[str, ...] = ()
 
 

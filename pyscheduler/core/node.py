@@ -75,37 +75,36 @@ def derive(facts: NodeFacts, holdings: Collection[Holding]) -> NodeState:
     """Return what is free on a present node.
 
     Free by count is ``max(0, allocatable - held)``. Which GPUs are free is
-    known unless a pod holds GPUs that nobody names, or the kubelet offers
+    known unless a pod holds GPUs that cannot be located, or the kubelet offers
     fewer GPUs than the node's document shows as healthy.
     """
     if facts.machine is None:
         free = max(0, facts.allocatable - _held_by_count(facts, holdings))
         return NodeState(facts, present=True, free=free, free_mask=0, count_only=True, held_mask=0)
-    held_mask, unnamed = _held_by_name(facts.machine, facts.in_use or {}, holdings)
+    held_mask, unlocated = _held_by_name(facts.machine, facts.in_use or {}, holdings)
     free_mask = facts.machine.healthy & ~held_mask
-    by_count = max(0, facts.allocatable - unnamed - held_mask.bit_count())
+    by_count = max(0, facts.allocatable - unlocated - held_mask.bit_count())
     return NodeState(
         facts,
         present=True,
         free=min(free_mask.bit_count(), by_count),
         free_mask=free_mask,
-        count_only=unnamed > 0 or facts.allocatable < facts.machine.healthy.bit_count(),
+        count_only=unlocated > 0 or facts.allocatable < facts.machine.healthy.bit_count(),
         held_mask=held_mask,
     )
 
 
 def _held_by_name(machine: Machine, reported: InUse, holdings: Collection[Holding]) -> tuple[int, int]:
-    """Return the mask of the GPUs that somebody is known to hold, and how many more are held by pods that name none."""
-    mask = unnamed = 0
-    for handles in reported.values():
-        mask |= machine.mask_of_known(handles)
-    for holding in holdings:
-        named = machine.mask_of(holding.gpus) if holding.gpus else None
-        if named is not None:
-            mask |= named
-        elif holding.uid not in reported:
-            unnamed += holding.count
-    return mask, unnamed
+    """Return the mask of the GPUs that somebody is known to hold, and how many more are held that cannot be located."""
+    held = {h.uid: h for h in holdings}
+    mask = unlocated = 0
+    for uid in held.keys() | reported.keys():
+        handles = reported.get(uid, ())
+        count, mine = (held[uid].count, held[uid].gpus) if uid in held else (len(handles), ())
+        located = machine.mask_of(handles) | machine.mask_of(mine)
+        mask |= located
+        unlocated += max(0, count - located.bit_count())
+    return mask, unlocated
 
 
 def _held_by_count(facts: NodeFacts, holdings: Collection[Holding]) -> int:

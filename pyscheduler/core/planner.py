@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from pyscheduler.core import explain
 from pyscheduler.core.cluster import Cluster
@@ -107,13 +108,11 @@ class Planner:
         shape = self._judge(attempt, pod)
         if isinstance(shape, Verdict):
             return FilterAnswer(shape, self.cluster.generation)
+        if not self.cluster.could_fit(shape):
+            return FilterAnswer(self._refuse(pod, shape, eligible, now), self.cluster.generation)
         ranking = self.cluster.ranking(shape)
         best = ranking.best(eligible.nodes, CANDIDATES, self.cluster.table.order())
-        if best:
-            self.cluster.refusals.clear(pod.uid)
-            verdict = OK
-        else:
-            verdict = self._refuse(pod, shape, eligible, now)
+        verdict = self._accept(pod, shape, eligible, now) if best else self._refuse(pod, shape, eligible, now)
         return FilterAnswer(verdict, self.cluster.generation, ranking.feasible, ranking.unresolvable, _scored(best))
 
     def score(self, attempt: Attempt, pod: PodRequest, nodes: int) -> tuple[Verdict, tuple[Candidate, ...]]:
@@ -153,6 +152,7 @@ class Planner:
             annotations=annotations,
         )
         self.cluster.refresh(ledger.reserve(holding))
+        self.cluster.refusals.clear(pod.uid)
         return ReserveAnswer(OK, self.cluster.generation, annotations)
 
     def unreserve(self, attempt: Attempt, uid: PodUid, *, bound_unknown: bool, now: float) -> None:
@@ -186,6 +186,9 @@ class Planner:
         if unsupported:
             names = " and ".join(f"pyscheduler.io/{key}" for key in unsupported)
             return Verdict(Code.UNRESOLVABLE, f"the pod asks for {names}, which this version does not support: remove it")
+        if not self.cluster.present:
+            # Not a refusal: nobody would try the pod again when the first nodes do not fit, and its Event would stay.
+            return Verdict(Code.RETRY, "no node is known yet: wait, or check that there are Node objects")
         return self.cluster.ledger.refusal(attempt, pod.uid) or shape_of(pod.containers)
 
     def _choose(self, node: int, shape: Shape) -> tuple[tuple[str, ...], dict[str, object]] | None:
@@ -204,7 +207,7 @@ class Planner:
         if machine is not None:
             return machine.handles(state.free_mask)[:gpus]
         taken = {handle for h in self.cluster.ledger.on_node(node) for handle in h.gpus}
-        return tuple(h for i in range(state.facts.allocatable) if (h := f"index:{i}") not in taken)[:gpus]
+        return tuple(islice((h for i in range(state.facts.allocatable) if (h := f"index:{i}") not in taken), gpus))
 
     def _annotations(
         self, attempt: Attempt, pod: PodRequest, handles: tuple[str, ...], placement: dict[str, object]
@@ -215,6 +218,15 @@ class Planner:
             ("pyscheduler.io/gpus", json.dumps(share_out(pod.containers, handles), separators=(",", ":"))),
             ("pyscheduler.io/placement", json.dumps(said, separators=(",", ":"))),
         )
+
+    def _accept(self, pod: PodRequest, shape: Shape, eligible: Eligible, now: float) -> Verdict:
+        """Let the pod go on; if the other plugins refuse the nodes that fit, those that lack GPUs may wake it."""
+        lacking = eligible.nodes & self.cluster.present & ~self.cluster.ranking(shape).feasible
+        if lacking:
+            self._record(pod, shape, Eligible(lacking, eligible.known), "some eligible nodes lack the GPUs", now)
+        else:
+            self.cluster.refusals.clear(pod.uid)
+        return OK
 
     def _refuse(self, pod: PodRequest, shape: Shape, eligible: Eligible, now: float) -> Verdict:
         present = self.cluster.present
@@ -243,11 +255,12 @@ class Planner:
                 uid=pod.uid,
                 namespace=pod.namespace,
                 name=pod.name,
+                priority=pod.priority,
                 shape=shape,
                 eligible=eligible,
                 generation=self.cluster.generation,
                 reason=reason,
-                since=now,
+                since=self.cluster.refusals.first_refused(pod.uid, now),
             )
         )
 

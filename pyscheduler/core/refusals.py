@@ -3,15 +3,17 @@
 A refused pod sits in the scheduler's pool of unschedulable pods until somebody
 wakes it. Waking every pod for each freed GPU melts the queue; waking one pod
 per change loses pods whose wake-up came to nothing. So the question is asked
-of the state, not of the events: which refused pods would fit now? They are
-named in the order in which they were refused, no more of each shape than
-could be placed, and each again only after `RENAME_AFTER_S`.
+of the state, not of the events: which refused pods would fit now? No more of a
+kind are named than could be placed: the higher priority first, then who has
+waited longest. A pod that was named and is heard of no more holds its place for
+`RENAME_AFTER_S`, and then stands behind the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import islice
 
 from pyscheduler.core.model import PodUid
 from pyscheduler.core.request import Shape
@@ -40,11 +42,12 @@ class Eligible:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A pod that no node could take."""
+    """A pod that these eligible nodes could not take. `since` is the time of its first refusal, in seconds."""
 
     uid: PodUid
     namespace: str
     name: str
+    priority: int
     shape: Shape
     eligible: Eligible
     generation: int
@@ -52,42 +55,68 @@ class Refusal:
     since: float
 
 
+Kind = tuple[Shape, Eligible]
+
+
 class Refusals:
-    """The refused pods, in the order of their first refusal. Concurrency contract: one writer under the caller's lock."""
+    """The refused pods, by kind. Concurrency contract: one writer under the caller's lock."""
 
     def __init__(self) -> None:
+        # Pods of one kind fit on the same nodes: a kind without room costs one question, however many pods it has.
+        self._kinds: dict[Kind, dict[PodUid, Refusal]] = {}
         self._refused: dict[PodUid, Refusal] = {}
         self._named_at: dict[PodUid, float] = {}
 
     def __len__(self) -> int:
         return len(self._refused)
 
-    def all(self) -> Collection[Refusal]:
+    def all(self) -> list[Refusal]:
         """Return the refusals, longest waiting first."""
-        return self._refused.values()
+        return sorted(self._refused.values(), key=lambda refusal: refusal.since)
+
+    def first_refused(self, uid: PodUid, now: float) -> float:
+        """Return when the pod was first refused, `now` if it was not."""
+        known = self._refused.get(uid)
+        return known.since if known else now
 
     def record(self, refusal: Refusal) -> None:
-        """Note a refusal; a repeated one keeps its place in the order, and may be named at once."""
+        """Note a refusal. The pod may be named at once, even if it was named just before."""
+        self.clear(refusal.uid)
         self._refused[refusal.uid] = refusal
-        self._named_at.pop(refusal.uid, None)
+        self._kinds.setdefault((refusal.shape, refusal.eligible), {})[refusal.uid] = refusal
 
     def clear(self, uid: PodUid) -> None:
         """Forget the pod: it fits now, is bound or gone."""
-        self._refused.pop(uid, None)
+        refusal = self._refused.pop(uid, None)
         self._named_at.pop(uid, None)
+        if refusal is None:
+            return
+        kind = (refusal.shape, refusal.eligible)
+        del self._kinds[kind][uid]
+        if not self._kinds[kind]:
+            del self._kinds[kind]
 
     def due(self, room: Room, table_size: int, now: float) -> list[PodUid]:
         """Return the pods to wake now, and remember that they were named."""
-        left: dict[tuple[Shape, int], int] = {}
         due: list[PodUid] = []
-        for refusal in self._refused.values():
-            kind = (refusal.shape, refusal.eligible.with_newcomers(table_size))
-            if kind not in left:
-                left[kind] = room(*kind)
-            if left[kind] <= 0:
-                continue
-            left[kind] -= 1
-            if now - self._named_at.get(refusal.uid, -RENAME_AFTER_S) >= RENAME_AFTER_S:
-                self._named_at[refusal.uid] = now
-                due.append(refusal.uid)
+        for (shape, eligible), pods in self._kinds.items():
+            places = room(shape, eligible.with_newcomers(table_size))
+            if places > 0:
+                due += self._next(pods.values(), places, now)
+        self._named_at.update(dict.fromkeys(due, now))
         return due
+
+    def _next(self, pods: Iterable[Refusal], places: int, now: float) -> list[PodUid]:
+        """Return the pods of one kind to name, for that many places."""
+        fresh, stale, expected = [], [], 0
+        for refusal in pods:
+            named_at = self._named_at.get(refusal.uid)
+            if named_at is None:
+                fresh.append(refusal)
+            elif now - named_at >= RENAME_AFTER_S:
+                stale.append(refusal)
+            else:
+                expected += 1
+        fresh.sort(key=lambda refusal: (-refusal.priority, refusal.since))
+        stale.sort(key=lambda refusal: self._named_at[refusal.uid])
+        return [refusal.uid for refusal in islice([*fresh, *stale], max(0, places - expected))]

@@ -10,11 +10,14 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 
 from pyscheduler.core.planner import Planner
+from pyscheduler.edge.interceptors import CallLog
 from pyscheduler.edge.pb.v1 import scheduler_pb2 as pb
 
 __all__ = ["GATHER_S", "Changes", "Subscription"]
 
 GATHER_S = 0.2
+# One scheduler listens, for a moment two while one takes over; the rest is people who look.
+SUBSCRIBERS_MAX = 4
 
 _KINDS = {
     "nodes": pb.ChangesResponse.KIND_NODES,
@@ -60,21 +63,26 @@ class Subscription:
 class Changes:
     """Asks the planner every `GATHER_S` what grew. `run` is one thread's work until `stop`."""
 
-    def __init__(self, planner: Planner, lock: threading.Lock, clock: Callable[[], float]) -> None:
+    def __init__(self, planner: Planner, lock: threading.Lock, clock: Callable[[], float], log: CallLog) -> None:
         self._planner = planner
+        self._log = log
         self._lock = lock
         self._clock = clock
-        self._subscribers: set[Subscription] = set()
+        # In the order of their arrival.
+        self._subscribers: dict[Subscription, None] = {}
         self._guard = threading.Lock()
         self._stopped = threading.Event()
 
     def subscribe(self) -> Subscription:
-        """Return a new subscription, which begins with the state as it is."""
+        """Return a new subscription, which begins with the state as it is. Of too many the oldest ends: each holds a thread."""
         with self._lock:
             first = self._message(frozenset(), [])
         subscription = Subscription(first, self._leave)
         with self._guard:
-            self._subscribers.add(subscription)
+            self._subscribers[subscription] = None
+            surplus = list(self._subscribers)[:-SUBSCRIBERS_MAX]
+        for oldest in surplus:
+            oldest.close()
         if self._stopped.is_set():
             subscription.close()
         return subscription
@@ -82,7 +90,10 @@ class Changes:
     def run(self) -> None:
         """Gather and tell, until stopped."""
         while not self._stopped.wait(GATHER_S):
-            self.tell()
+            try:
+                self.tell()
+            except Exception as cause:  # noqa: BLE001  a bug must not end all wake-ups
+                self._log.failed("Changes", cause)
 
     def tell(self) -> None:
         """Tell the subscribers what grew since the last time, if anything did."""
@@ -117,7 +128,7 @@ class Changes:
 
     def _leave(self, subscription: Subscription) -> None:
         with self._guard:
-            self._subscribers.discard(subscription)
+            self._subscribers.pop(subscription, None)
 
 
 def _merged(older: pb.ChangesResponse, newer: pb.ChangesResponse) -> pb.ChangesResponse:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -16,26 +17,36 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """`token` continues the list and is empty on its last page; `version` is the list's resource version."""
+    """`token` continues the list and is empty on its last page; `version` is the list's resource version.
+
+    `unread` says of each object that could not be read which it is and why.
+    """
 
     items: list[T]
     token: str
     version: str
+    unread: tuple[str, ...] = ()
 
 
 def pod_page(reader: ObjectReader, text: bytes) -> Page[PodFacts]:
     """Return the pods of a page that ask for GPUs."""
-    raw = json.loads(text)
-    pods = (reader.pod(item) for item in raw["items"])
-    return _page(raw, [pod for pod in pods if pod is not None])
+    return _page(json.loads(text), reader.pod)
 
 
 def node_page(reader: ObjectReader, text: bytes) -> Page[tuple[NodeFacts, str | None]]:
     """Return the nodes of a page, each with the text of its topology annotation."""
-    raw = json.loads(text)
-    return _page(raw, [reader.node(item) for item in raw["items"]])
+    return _page(json.loads(text), reader.node)
 
 
-def _page(raw: dict[str, Any], items: list[T]) -> Page[T]:
+def _page(raw: dict[str, Any], read: Callable[[Mapping[str, Any]], T | None]) -> Page[T]:
+    items: list[T] = []
+    unread: list[str] = []
+    for each in raw["items"]:
+        try:
+            item = read(each)
+        except Exception as cause:  # noqa: BLE001  one object must not keep the service from all others
+            unread.append(f"{each.get('metadata', {}).get('name')}: {type(cause).__name__}: {cause}")
+        else:
+            items += [] if item is None else [item]
     meta = raw["metadata"]
-    return Page(items, meta.get("continue") or "", meta["resourceVersion"])
+    return Page(items, meta.get("continue") or "", meta["resourceVersion"], tuple(unread))

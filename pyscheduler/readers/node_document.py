@@ -115,7 +115,7 @@ def _known(gpu: Gpu) -> dict[str, Any]:
 def _load(text: str) -> dict[str, Any]:
     try:
         raw = json.loads(text)
-    except ValueError as cause:
+    except (ValueError, RecursionError) as cause:
         raise DocumentError(f"is not JSON ({cause}): {_HINT}") from cause
     if not isinstance(raw, dict) or raw.get("kind") != "node":
         raise DocumentError(f'is no node document: "kind" must be "node"; {_HINT}')
@@ -151,7 +151,7 @@ def _links(entries: Any, gpus: tuple[Gpu, ...], findings: list[str]) -> dict[tup
     links: dict[tuple[str, str], str] = {}
     for index, entry in enumerate(entries if isinstance(entries, list) else ()):
         a, b, kind = (entry.get(k) for k in ("a", "b", "type")) if isinstance(entry, dict) else (None, None, None)
-        if a not in order or b not in order or a == b or not isinstance(kind, str):
+        if not (isinstance(a, str) and isinstance(b, str) and isinstance(kind, str)) or a == b or not {a, b} <= order.keys():
             findings.append(f"links[{index}] names no two GPUs of the node: ignored, that link is unknown")
             continue
         pair = (a, b) if order[a] < order[b] else (b, a)

@@ -20,6 +20,10 @@ TOPOLOGY = "pyscheduler.io/topology"
 IN_USE = "pyscheduler.io/in-use"
 GPUS = "pyscheduler.io/gpus"
 
+# More GPUs than any node or pod has; a larger number, such as a typing error, counts as this many.
+COUNT_MAX = 1_000_000
+_DIGITS_MAX = 18
+
 _FINISHED = ("Succeeded", "Failed")
 
 
@@ -69,6 +73,7 @@ class ObjectReader:
             resource=resource,
             allocatable=allocatable,
             in_use=in_use,
+            in_use_unreadable=bool(finding),
             findings=(finding,) if finding else (),
         )
         return facts, annotations.get(TOPOLOGY)
@@ -101,19 +106,20 @@ class ObjectReader:
 
 
 def _count(quantity: Any) -> int:
-    """Return a whole quantity; 0 if it is absent. The API admits only whole numbers for extended resources."""
+    """Return a whole quantity, at most `COUNT_MAX`; 0 if it is absent. The API admits only whole numbers for GPUs."""
     text = str(quantity or 0)
-    for suffix, factor in (("k", 1000), ("Ki", 1024)):
-        if text.endswith(suffix) and text[: -len(suffix)].isdigit():
-            return int(text[: -len(suffix)]) * factor
-    return int(text) if text.isdigit() else 0
+    for suffix, factor in (("", 1), ("k", 1000), ("Ki", 1024), ("M", 1000**2), ("Mi", 1024**2), ("G", 1000**3)):
+        number = text.removesuffix(suffix)
+        if text.endswith(suffix) and number.isdecimal() and len(number) <= _DIGITS_MAX:
+            return min(int(number) * factor, COUNT_MAX)
+    return COUNT_MAX if text[:1].isdecimal() else 0
 
 
 def _shares(text: str | None) -> dict[str, tuple[str, ...]] | None:
     """Return the parsed ``pyscheduler.io/gpus``, None if it is absent or of another form."""
     try:
         raw = json.loads(text) if text else None
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return _named(raw)
 
@@ -134,7 +140,7 @@ def _in_use(text: str | None) -> tuple[InUse | None, str]:
     try:
         pods = json.loads(text)["pods"]
         return {PodUid(uid): _handles(shares) for uid, shares in pods.items()}, ""
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None, f'annotation {IN_USE} is not of the form {{"observed_at", "pods": {{uid: {{container: [UUID]}}}}}}: ignored'
 
 
@@ -147,6 +153,6 @@ def _handles(shares: Any) -> tuple[str, ...]:
 
 def _bound_at(conditions: Sequence[Mapping[str, Any]]) -> float:
     for condition in conditions:
-        if condition.get("type") == "PodScheduled" and condition.get("status") == "True":
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "True" and condition.get("lastTransitionTime"):
             return datetime.fromisoformat(condition["lastTransitionTime"]).timestamp()
     return 0.0

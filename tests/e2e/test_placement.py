@@ -168,3 +168,54 @@ def test_setting_that_is_not_supported_is_told_not_ignored(workspace: Workspace)
     workspace.add_nodes("a100-pcie-bridged")
     workspace.add_pod("p", workspace.pod_spec(1), {"pyscheduler.io/max-link": "PIX"})
     workspace.wait_event("p", "pyscheduler.io/max-link")
+
+
+def test_nodes_and_pods_that_no_reader_expects_harm_only_themselves(workspace: Workspace) -> None:
+    odd, _ = workspace.add_nodes("a100-pcie-bridged", 2)
+    document = json.dumps(
+        {
+            "version": 1,
+            "kind": "node",
+            "gpus": [{"id": "GPU0"}, {"id": "GPU1"}],
+            "links": [{"a": ["GPU0"], "b": "GPU1", "type": "NV1"}],
+        }
+    )
+    workspace.api.patch(f"{NODES}/{odd}", {"metadata": {"annotations": {TOPOLOGY: document}}})
+    workspace.add_pod("deep", workspace.pod_spec(1), {GPUS: "[" * 20_000})
+    workspace.add_pod("absurd", workspace.pod_spec(3_000_000_000))
+    workspace.wait_event("absurd", "ask for at most 4 per pod")
+    for name, gpus in (("a", 3), ("b", 1)):
+        workspace.add_pod(name, workspace.pod_spec(gpus))
+    for name in ("deep", "a", "b"):
+        workspace.wait_phase(name, "Running")
+    # Wake-ups still come.
+    workspace.add_pod("waits", workspace.pod_spec(4))
+    workspace.wait_event("waits", "needs 4 GPUs")
+    for name in ("a", "b", "deep"):
+        workspace.delete_pod(name)
+    workspace.wait_phase("waits", "Running")
+
+
+def test_node_recreated_under_its_name_wakes_a_pod_that_tolerates_everything(workspace: Workspace) -> None:
+    workspace.add_nodes("a100-pcie-bridged")
+    (node,) = workspace.add_nodes("hgx-h100")
+    manifest = workspace.node(node)
+    workspace.api.delete(f"{NODES}/{node}")
+    workspace.api.wait_gone(NODES, node)
+    spec = {**workspace.pod_spec(8), "tolerations": [{"operator": "Exists"}]}
+    workspace.add_pod("p", spec)
+    workspace.wait_event("p", "the largest eligible node has 4")
+    kept = {key: manifest["metadata"][key] for key in ("name", "labels", "annotations")}
+    workspace.api.create(NODES, {"metadata": kept, "status": manifest["status"]})
+    workspace.wait_phase("p", "Running", timeout_s=20)
+
+
+def test_pod_that_lacks_cpu_where_the_gpus_are_is_woken_where_the_cpu_is(workspace: Workspace) -> None:
+    (roomy,) = workspace.add_nodes("a100-pcie-bridged")
+    workspace.add_nodes("hgx-h100", cpu="1")
+    simulated_nodes.simulate(workspace.api, roomy, {"releaseSeconds": 3})
+    occupant = workspace.occupy(roomy, range(4))
+    workspace.add_pod("p", workspace.pod_spec(1, cpu="10"))
+    workspace.wait_event("p", "Insufficient cpu")
+    workspace.delete_pod(occupant)
+    assert workspace.wait_phase("p", "Running", timeout_s=30)["spec"]["nodeName"] == roomy

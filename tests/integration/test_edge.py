@@ -14,7 +14,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from pyscheduler.core.holdings import Holding
-from pyscheduler.edge.changes import Changes
+from pyscheduler.core.model import PodUid
+from pyscheduler.edge.changes import SUBSCRIBERS_MAX, Changes
 from pyscheduler.edge.inspect_servicer import InspectServicer
 from pyscheduler.edge.pb.v1 import inspect_pb2, inspect_pb2_grpc, scheduler_pb2, scheduler_pb2_grpc
 from pyscheduler.edge.plugin_servicer import PluginServicer
@@ -49,7 +50,7 @@ class Edge:
         self.planner = planner(node("n1"), node("n2", "dgx-1v"))
         self.planner.cluster.take_grown()
         lock = threading.Lock()
-        self.changes = Changes(self.planner, lock, lambda: self.now)
+        self.changes = Changes(self.planner, lock, lambda: self.now, self.log)
         common = {"ready": lambda: self.is_ready, "clock": lambda: self.now, "log": self.log, "version": "test"}
         plugin = PluginServicer(self.planner, lock, changes=self.changes, settle=self.orphans.extend, **common)  # type: ignore[arg-type]
         self.server = EdgeServer(path, plugin, InspectServicer(self.planner.cluster, lock, **common))  # type: ignore[arg-type]
@@ -171,6 +172,31 @@ def test_slow_subscriber_gets_the_union_of_what_it_missed(edge: Edge) -> None:
     assert next(taken).table_size == 4
     stream.close()
     assert list(taken) == []
+
+
+def test_oldest_of_too_many_subscribers_makes_room_for_the_newest(edge: Edge) -> None:
+    streams = [edge.changes.subscribe() for _ in range(SUBSCRIBERS_MAX + 1)]
+    assert len(list(streams[0])) == 1
+    edge.planner.cluster.observe_node(node("n3"), 0.0)
+    edge.changes.tell()
+    assert next(iter(streams[-1])).table_size == 3
+
+
+def test_bug_in_a_wake_up_is_told_and_does_not_end_the_others(edge: Edge, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = threading.Event()
+
+    def wake(now: float) -> tuple[frozenset[str], list[PodUid]]:
+        if not failed.is_set():
+            failed.set()
+            raise OverflowError("a bug")
+        return frozenset({"nodes"}), []
+
+    monkeypatch.setattr(edge.planner, "wake", wake)
+    stream = iter(edge.changes.subscribe())
+    next(stream)
+    threading.Thread(target=edge.changes.run, daemon=True).start()
+    assert list(next(stream).kinds) == [scheduler_pb2.ChangesResponse.KIND_NODES]
+    assert any("bug" in call for call in edge.log.calls)
 
 
 def test_resync_takes_up_what_is_lacking_and_hands_over_what_the_shim_no_longer_knows(edge: Edge) -> None:

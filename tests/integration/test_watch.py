@@ -94,6 +94,8 @@ class Told:
         self.queue.put(("replace", items))
 
     def changed(self, raw: dict[str, Any]) -> None:
+        if raw["metadata"]["name"] == "poison":
+            raise RecursionError("an object that trips a bug")
         self.queue.put(("changed", raw["metadata"]["name"]))
 
     def gone(self, raw: dict[str, Any]) -> None:
@@ -126,6 +128,7 @@ def start(fake: FakeApi, tmp_path: Path) -> Iterator[Callable[[], Told]]:
         )
     )
     logger = structlog.get_logger()
+    died = threading.Event()
     started: list[Watcher[str]] = []
 
     def begin() -> Told:
@@ -139,6 +142,7 @@ def start(fake: FakeApi, tmp_path: Path) -> Iterator[Callable[[], Told]]:
             sink=told,
             metrics=Metrics(logger),
             logger=logger,
+            died=died.set,
         )
         watcher.start()
         started.append(watcher)
@@ -147,6 +151,7 @@ def start(fake: FakeApi, tmp_path: Path) -> Iterator[Callable[[], Told]]:
     yield begin
     for watcher in started:
         watcher.stop()
+    assert not died.is_set()
 
 
 def _read(text: bytes) -> Page[str]:
@@ -231,3 +236,10 @@ def test_silent_connection_is_given_up_and_resumed(
 def test_unusable_kubeconfig_names_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(KubernetesError, match="name a readable kubeconfig"):
         ApiServer(str(tmp_path / "none"))
+
+
+def test_object_that_trips_a_bug_harms_only_itself(fake: FakeApi, start: Callable[[], Told]) -> None:
+    fake.lists.put(_list("5"))
+    fake.watches.put([_event("ADDED", "6", "poison"), _event("ADDED", "7", "sound"), None])
+    told = start()
+    assert [told.next() for _ in range(2)] == [("replace", []), ("changed", "sound")]

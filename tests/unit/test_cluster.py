@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pyscheduler.core.holdings import HoldingState
 from pyscheduler.core.model import Code, NodeFacts, PodUid, binding_order
-from tests.builders import ALL, attempt, bound, node, planner, pod, uuids
+from tests.builders import ALL, attempt, bound, machine, node, planner, pod, uuids
 
 H100 = "hgx-h100"
 
@@ -90,6 +92,56 @@ def test_agents_report_wins_over_the_annotation() -> None:
     plan.cluster.observe_pod(bound("p", "n1", 1, uuids(H100, "n1", 0)), 0.0)
     plan.cluster.observe_node(node("n1", in_use={PodUid("p"): uuids(H100, "n1", 4)}), 0.0)
     assert plan.cluster.state(0).free_mask == 0b11101111
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        pytest.param((), id="no device"),
+        pytest.param(("GPU-unknown",), id="a device that the document lacks"),
+        pytest.param(uuids(H100, "n1", 0), id="fewer devices than it holds"),
+    ],
+)
+def test_report_that_does_not_locate_all_devices_frees_none(report: tuple[str, ...]) -> None:
+    plan = planner(node("n1"))
+    plan.cluster.observe_pod(bound("x", "n1", 4, scheduler="default-scheduler"), 0.0)
+    plan.cluster.observe_node(node("n1", in_use={PodUid("x"): report}), 1.0)
+    assert (plan.cluster.state(0).free, plan.cluster.state(0).count_only) == (4, True)
+
+
+def test_devices_of_a_document_that_changed_stay_held() -> None:
+    plan = planner(node("n1"))
+    plan.cluster.observe_pod(bound("p", "n1", 4, uuids(H100, "n1", 0, 1, 2, 3)), 0.0)
+    other = replace(node("n1"), machine=machine(H100, "another"), in_use={PodUid("p"): uuids(H100, "n1", 0, 1, 2, 3)})
+    plan.cluster.observe_node(other, 1.0)
+    assert (plan.cluster.state(0).free, plan.cluster.state(0).count_only) == (4, True)
+
+
+def test_one_lost_gpu_of_a_pod_leaves_the_others_held() -> None:
+    plan = planner(node("n1"))
+    plan.cluster.observe_pod(bound("p", "n1", 4, ("GPU-lost", *uuids(H100, "n1", 1, 2, 3))), 0.0)
+    given = dict(plan.reserve(attempt(1), pod("q", 4), 0, 0.0).annotations)["pyscheduler.io/gpus"]
+    assert not any(uuid in given for uuid in uuids(H100, "n1", 1, 2, 3))
+
+
+def test_gpus_given_by_index_stay_held_when_the_document_comes() -> None:
+    plan = planner(node("n1", None))
+    plan.cluster.observe_pod(bound("p", "n1", 2, ("index:0", "index:1")), 0.0)
+    plan.cluster.observe_node(node("n1"), 1.0)
+    assert (plan.cluster.state(0).free_mask, plan.cluster.state(0).count_only) == (0b11111100, False)
+
+
+@pytest.mark.parametrize("how", ["the agent is gone", "the node is gone", "the report cannot be read"])
+def test_releasing_ends_with_the_agent_or_the_node_but_not_with_an_unreadable_report(how: str) -> None:
+    plan = planner(node("n1", in_use={PodUid("p"): uuids(H100, "n1", 0)}))
+    plan.cluster.observe_pod(bound("p", "n1", 1, uuids(H100, "n1", 0)), 0.0)
+    plan.cluster.forget_pod(PodUid("p"), 1.0)
+    if how == "the node is gone":
+        plan.cluster.forget_node("n1")
+        plan.cluster.observe_node(node("n1"), 2.0)
+    else:
+        plan.cluster.observe_node(replace(node("n1"), in_use_unreadable=how == "the report cannot be read"), 2.0)
+    assert plan.cluster.state(0).free == (7 if how == "the report cannot be read" else 8)
 
 
 def test_devices_stay_held_after_the_pod_until_the_agent_lets_them_go() -> None:

@@ -44,6 +44,7 @@ def test_pair_that_is_not_there_is_unknown() -> None:
     ("text", "says"),
     [
         pytest.param("{", "is not JSON", id="cut"),
+        pytest.param("[" * 20_000, "is not JSON", id="nested without end"),
         pytest.param("[]", 'must be "node"', id="a list"),
         pytest.param(_document(kind="fabric"), 'must be "node"', id="another kind"),
         pytest.param(_document(version=2), "this release reads version 1", id="another version"),
@@ -75,7 +76,13 @@ def test_one_bad_gpu_is_not_given_out_and_the_others_are(entry: object, healthy:
 
 @pytest.mark.parametrize(
     "entry",
-    [{"a": "GPU0", "b": "GPU9", "type": "NV1"}, {"a": "GPU0", "b": "GPU0", "type": "NV1"}, {"a": "GPU0", "b": "GPU1"}, "NV1"],
+    [
+        {"a": "GPU0", "b": "GPU9", "type": "NV1"},
+        {"a": "GPU0", "b": "GPU0", "type": "NV1"},
+        {"a": "GPU0", "b": "GPU1"},
+        {"a": ["GPU0"], "b": "GPU1", "type": "NV1"},
+        "NV1",
+    ],
 )
 def test_one_bad_link_is_unknown_and_told(entry: object) -> None:
     document = node_document.parse(_document(links=[entry]))

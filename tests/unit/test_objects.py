@@ -9,7 +9,7 @@ import pytest
 
 from pyscheduler.core.model import ContainerKind
 from pyscheduler.readers.lists import pod_page
-from pyscheduler.readers.objects import ObjectReader
+from pyscheduler.readers.objects import COUNT_MAX, ObjectReader
 
 READER = ObjectReader(("nvidia.com/gpu", "amd.com/gpu"), ("tier-0", "tier-1"))
 
@@ -70,7 +70,9 @@ def test_bound_pod_has_node_annotation_and_time_of_binding() -> None:
     assert (pod.node, pod.gpus, pod.bound_at, pod.finished) == ("n1", {"main": ("GPU-a",)}, 100.0, False)
 
 
-@pytest.mark.parametrize("text", ["", "no json", "[]", '{"main": "GPU-a"}', '{"main": [1]}', '{"main": [""]}', "null"])
+@pytest.mark.parametrize(
+    "text", ["", "no json", "[" * 20_000, "[]", '{"main": "GPU-a"}', '{"main": [1]}', '{"main": [""]}', "null"]
+)
 def test_unreadable_gpu_annotation_is_none_never_a_guess(text: str) -> None:
     pod = READER.pod(_pod({"containers": [_container("1")]}, {"pyscheduler.io/gpus": text}))
     assert pod is not None
@@ -129,3 +131,18 @@ def test_page_of_pods_keeps_only_gpu_pods() -> None:
     }
     read = pod_page(READER, json.dumps(page).encode())
     assert (len(read.items), read.token, read.version) == (1, "more", "7")
+
+
+def test_absurd_quantities_are_bounded() -> None:
+    for text in ("3000000001", "9" * 5000, "1G"):
+        assert READER.node(_node({"nvidia.com/gpu": text}))[0].allocatable == COUNT_MAX
+
+
+def test_object_that_cannot_be_read_is_named_and_the_others_are_read() -> None:
+    page = {
+        "metadata": {"resourceVersion": "7"},
+        "items": [{"metadata": {"name": "odd"}}, _pod({"containers": [_container("1")]})],
+    }
+    read = pod_page(READER, json.dumps(page).encode())
+    assert len(read.items) == 1
+    assert read.unread[0].startswith("odd: KeyError")

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from pyscheduler.core.cluster import RANKINGS_MAX
 from pyscheduler.core.holdings import HoldingState
 from pyscheduler.core.model import Code
 from pyscheduler.core.planner import Planner
@@ -89,10 +90,31 @@ def test_more_gpus_than_any_node_has_is_unresolvable_and_names_the_fix() -> None
     assert "largest eligible node has 8 (n1), 1 too few: ask for at most 8 per pod" in verdict.reason
 
 
+def test_pod_that_comes_before_any_node_is_tried_again_not_refused() -> None:
+    plan = planner()
+    assert plan.filter(attempt(1), pod("p"), ALL, 0.0).verdict.code is Code.RETRY
+
+
 def test_no_eligible_node_says_so() -> None:
     verdict = planner(node("n1"), node("n2")).filter(attempt(1), pod("p"), only(known=2), 0.0).verdict
     assert verdict.code is Code.UNRESOLVABLE
     assert "admit none of the 2 nodes" in verdict.reason
+
+
+@pytest.mark.parametrize("gpus", [17, 3_000_000_000])
+def test_absurd_number_of_gpus_is_refused_and_costs_nothing_that_stays(gpus: int) -> None:
+    plan = planner(node("n1"))
+    for number in range(1, 4):
+        assert plan.filter(attempt(number), pod("p", gpus + number), ALL, 0.0).verdict.code is Code.UNRESOLVABLE
+    assert plan.wake(1.0)[1] == []
+    assert plan.cluster._rankings == {}
+
+
+def test_number_of_rankings_is_bounded() -> None:
+    plan = planner(node("n1", None, allocatable=1000))
+    for number in range(1, 200):
+        plan.filter(attempt(number), pod(f"p{number}", number), ALL, 0.0)
+    assert len(plan.cluster._rankings) <= RANKINGS_MAX
 
 
 def test_settings_that_are_not_supported_are_refused_not_ignored() -> None:

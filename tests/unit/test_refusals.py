@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyscheduler.core.model import PodUid
+from pyscheduler.core.model import Code, PodUid
 from pyscheduler.core.planner import Planner
 from pyscheduler.core.refusals import RENAME_AFTER_S, Eligible
 from tests.builders import ALL, attempt, bound, node, only, planner, pod, uuids
@@ -91,6 +91,31 @@ def test_pod_that_fits_is_bound_or_gone_is_not_woken() -> None:
     plan.cluster.observe_pod(bound("w1", "n1", 1, uuids(H100, "n1", 0)), 1.0)
     plan.cluster.forget_pod(PodUid("w2"), 1.0)
     assert plan.wake(1.0)[1] == []
+
+
+def test_higher_priority_is_woken_first() -> None:
+    plan = _full("n1")
+    for i, priority in enumerate((1, 1, 1000)):
+        plan.filter(attempt(i + 1), pod(f"w{i}", 8, priority=priority), ALL, float(i))
+    plan.cluster.forget_pod(PodUid("on-n1"), 5.0)
+    assert plan.wake(5.0)[1] == ["w2"]
+
+
+def test_pod_that_cannot_go_on_does_not_keep_the_others_from_their_turn() -> None:
+    plan = _full("n1")
+    names = _refuse(plan, 3, gpus=8)
+    plan.cluster.forget_pod(PodUid("on-n1"), 1.0)
+    turns = [plan.wake(1.0 + turn * RENAME_AFTER_S)[1] for turn in range(4)]
+    assert turns == [[names[0]], [names[1]], [names[2]], [names[0]]]
+
+
+def test_pod_whose_fitting_nodes_lack_something_else_is_woken_by_the_other_nodes() -> None:
+    plan = planner(node("n1"), node("n2"))
+    plan.cluster.observe_pod(bound("x", "n1", 8, uuids(H100, "n1", *range(8))), 0.0)
+    assert plan.filter(attempt(1), pod("p", 1), ALL, 0.0).verdict.code is Code.OK
+    assert plan.wake(0.1)[1] == []
+    plan.cluster.forget_pod(PodUid("x"), 1.0)
+    assert plan.wake(1.0)[1] == ["p"]
 
 
 def test_reserve_refusal_is_woken_by_room_anywhere() -> None:
