@@ -92,14 +92,12 @@ class Ledger:
         if uid not in self._tombstones:
             self._ended[uid] = max(attempt, self._ended.get(uid, attempt))
         held = self._holdings.get(uid)
-        if held is None or held.state not in _UNBOUND or held.attempt is None or held.attempt > attempt:
+        # Only the attempt that made a reservation ends it: of any other it proves nothing.
+        if held is None or held.state not in _UNBOUND or held.attempt != attempt:
             return set()
         if bound_unknown:
             reason = "the answer to its Binding was lost"
             return self._put(replace(held, state=HoldingState.DOUBTFUL, since=now, reason=reason))
-        # A doubtful binding is settled only by the attempt that made it.
-        if held.state is HoldingState.DOUBTFUL and held.attempt != attempt:
-            return set()
         return self._drop(uid)
 
     def orphans(self, attempt: Attempt, kept: Collection[PodUid]) -> list[Holding]:

@@ -38,6 +38,8 @@ class Books(RuleBasedStateMachine):
         self.number = 0
         # How many pods of each name were deleted: the next one is another pod.
         self.deleted = Counter[int]()
+        self.gone: set[str] = set()
+        self.bound_by: dict[str, int] = {}
         self.held: dict[str, Held] = {}
         # The truth: pods that the API server has bound and not deleted, in the order of binding.
         self.bound: dict[str, PodFacts] = {}
@@ -79,6 +81,7 @@ class Books(RuleBasedStateMachine):
         if outcome.startswith("bound"):
             facts = bound(name, held.on, held.asked, held.gpus, bound_at=float(len(self.bound) + self.number))
             self.bound[name] = facts
+            self.bound_by[name] = held.number
             self.untold.append(("changed", facts))
         if outcome in ("bound, reply lost", "lost on the way"):
             held.doubtful = True
@@ -101,8 +104,8 @@ class Books(RuleBasedStateMachine):
     def late_or_repeated_unreserve(self, number: int, back: int) -> None:
         name, late = f"p{number}.{self.deleted[number]}", self.number - back
         mine = self.held.get(name)
-        # Of an attempt that has ended, or of one that never reserved.
-        if late > 0 and (mine is None or late < mine.number):
+        # Of an attempt that has ended, or of one that never reserved; never of the one that bound the pod.
+        if late > 0 and (mine is None or late < mine.number) and late != self.bound_by.get(name):
             self._unreserve(name, late, unknown=False)
 
     @rule(count=st.integers(1, 4))
@@ -121,6 +124,7 @@ class Books(RuleBasedStateMachine):
             self.untold.append(("gone", self.bound.pop(name)))
             self.held.pop(name, None)
             self.deleted[int(name[1:].split(".")[0])] += 1
+            self.gone.add(name)
 
     @rule()
     def service_restarts(self) -> None:
@@ -149,8 +153,11 @@ class Books(RuleBasedStateMachine):
         answer = self.planner.resync(attempt(self.number), said, 0.0)
         assert answer.conflicts == ()
         for orphan in answer.orphans:
+            # The live read: bound, gone, or there and unbound.
             if orphan.uid in self.bound:
                 self.planner.cluster.settle_pod(self.bound[orphan.uid], 0.0)
+            elif orphan.uid in self.gone:
+                self.planner.cluster.forget_pod(orphan.uid, 0.0)
             else:
                 self.planner.settle_orphan(orphan)
 
