@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from pyscheduler import __version__
+from pyscheduler.cli import topology
 from pyscheduler.errors import PyschedulerError
 
 __all__ = ["main"]
@@ -17,6 +18,7 @@ __all__ = ["main"]
 UNUSABLE = 2
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app.add_typer(topology.app, name="topology")
 
 
 @app.callback()

@@ -1,0 +1,136 @@
+"""Documents of `topology parse`, drawn for people: a tree and a matrix of a node, a tree of a fabric, a table of metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.tree import Tree
+
+from pyscheduler.core.links import Link, UnknownLinkTypeError
+
+__all__ = ["draw"]
+
+Document = Mapping[str, Any]
+
+# From nearest to farthest: green, yellow, red; what is unknown is dim.
+_FAR: Final = {"PIX": "green", "PXB": "green", "PHB": "yellow", "NODE": "yellow", "PCIE": "yellow", "SYS": "red", "?": "dim"}
+_ROWS: Final = 200
+
+
+def draw(document: Document, console: Console | None = None) -> None:
+    """Print `document`, its warnings last."""
+    to = console or Console(highlight=False)
+    draw_kind = {"node": _draw_node, "fabric": _draw_fabric, "metrics": _draw_metrics}[document["kind"]]
+    draw_kind(document, to)
+    for warning in document["warnings"]:
+        to.print(f"[yellow]{escape(warning['code'])}[/]: {escape(warning['message'])}", soft_wrap=True)
+
+
+def _draw_node(document: Document, console: Console) -> None:
+    state = "" if document["complete"] else ", [yellow]incomplete[/]"
+    gpus, nics = document["gpus"], document.get("nics") or []
+    tree = Tree(f"[bold]{escape(document['format'])}[/]: GPUs {len(gpus)}, NICs {len(nics)}{state}")
+    homes: dict[tuple[str | None, int | None], Tree] = {}
+    for gpu in gpus:
+        home = (gpu.get("host"), gpu.get("numa"))
+        if home not in homes:
+            homes[home] = tree.add(_home(*home))
+        homes[home].add(_gpu_line(gpu, document))
+    console.print(tree)
+    if document.get("links") or document.get("nic_links"):
+        console.print(_matrix(document))
+
+
+def _home(host: str | None, numa: int | None) -> str:
+    place = "NUMA node unknown" if numa is None else f"NUMA node {numa}"
+    return f"{escape(host)}, {place}" if host else place
+
+
+def _gpu_line(gpu: Mapping[str, Any], document: Document) -> str:
+    words = [f"[bold]{escape(gpu['id'])}[/]"]
+    words += [escape(str(gpu[key])) for key in ("model", "uuid", "pci") if gpu.get(key)]
+    if gpu.get("cpu_affinity"):
+        words.append(f"CPUs {escape(gpu['cpu_affinity'])}")
+    if gpu.get("nvlink_active") is not None:
+        words.append(f"{gpu['nvlink_active']} NVLinks up")
+    if gpu.get("nvlink_domain"):
+        words.append(f"NVLink domain {escape(gpu['nvlink_domain'])}")
+    words += [f"MIG {escape(str(mig.get('profile') or mig.get('uuid')))}" for mig in gpu.get("mig") or ()]
+    near = [
+        link["nic"] for link in document.get("nic_links") or () if link["gpu"] == gpu["id"] and link["type"] in {"PIX", "PXB"}
+    ]
+    return "  ".join([*words, *([f"near {escape(', '.join(near))}"] if near else [])])
+
+
+def _matrix(document: Document) -> Table:
+    """Return the table of links of all GPUs, and of GPUs with NICs."""
+    gpus = [(gpu.get("host"), gpu["id"]) for gpu in document["gpus"]]
+    nics = [(nic.get("host"), nic["id"]) for nic in document.get("nics") or ()]
+    links: dict[tuple[Any, ...], str] = {}
+    for link in document.get("links") or ():
+        a, b = (link.get("a_host"), link["a"]), (link.get("b_host"), link["b"])
+        links[a, b] = links[b, a] = link["type"] + (f" ({link['cost']})" if link.get("cost") is not None else "")
+    for link in document.get("nic_links") or ():
+        links[(link.get("host"), link["gpu"]), (link.get("host"), link["nic"])] = link["type"]
+    table = Table(show_edge=False, pad_edge=False)
+    for title in ("", *(name for _, name in (*gpus, *nics))):
+        table.add_column(escape(title), no_wrap=True)
+    for a in gpus:
+        table.add_row(escape(a[1]), *(_cell("X" if a == b else links.get((a, b), "?")) for b in (*gpus, *nics)))
+    return table
+
+
+def _cell(text: str) -> str:
+    return f"[{_colour(text.split(' ', maxsplit=1)[0])}]{escape(text)}[/]"
+
+
+def _colour(text: str) -> str:
+    if text in _FAR:
+        return _FAR[text]
+    try:
+        return "bold green" if Link.parse(text).fast else "white"
+    except UnknownLinkTypeError:
+        return "dim"
+
+
+def _draw_fabric(document: Document, console: Console) -> None:
+    levels = ", ".join(document["levels"]) or "none"
+    tree = Tree(f"[bold]{len(document['nodes'])} nodes[/], levels nearest first: {escape(levels)}")
+    branches: dict[tuple[str | None, ...], Tree] = {(): tree}
+    for node in document["nodes"]:
+        above = _branch(branches, tuple(reversed(node["path"])))
+        domain = f"  NVLink domain {node['nvlink_domain']}" if node.get("nvlink_domain") else ""
+        above.add(escape(f"{node['name']}{domain}"))
+    console.print(tree)
+
+
+def _branch(branches: dict[tuple[str | None, ...], Tree], path: tuple[str | None, ...]) -> Tree:
+    for depth in range(1, len(path) + 1):
+        here = path[:depth]
+        if here not in branches:
+            branches[here] = branches[here[:-1]].add("[dim]unknown[/]" if here[-1] is None else f"[bold]{escape(here[-1])}[/]")
+    return branches[path]
+
+
+def _draw_metrics(document: Document, console: Console) -> None:
+    series = document["series"]
+    table = Table("node", "card", "metric", "value", show_edge=False, pad_edge=False)
+    for entry in series[:_ROWS]:
+        table.add_row(*(escape(word) for word in _words(entry)))
+    console.print(table)
+    if len(series) > _ROWS:
+        console.print(f"{len(series) - _ROWS} more; -o json has them all")
+    if document.get("discarded"):
+        console.print(f"{len(document['discarded'])} values discarded; -o json says why")
+
+
+def _words(entry: Mapping[str, Any]) -> Iterator[str]:
+    card = next((entry[key] for key in ("uuid", "serial", "pci", "device") if entry.get(key)), "?")
+    yield str(entry.get("node") or "?")
+    yield f"{card} MIG {entry['mig']}" if entry.get("mig") else str(card)
+    yield str(entry["metric"])
+    yield str(entry["value"])
