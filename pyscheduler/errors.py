@@ -4,7 +4,9 @@
     ├── ConfigError          the configuration cannot be used
     ├── DocumentError        a node document cannot be used
     ├── KubernetesError      the API server refuses us or is away
-    └── ServeError           the socket or a port cannot be served
+    ├── ServeError           the socket or a port cannot be served
+    ├── RefusedError         a text holds no topology (readers.reading)
+    └── InputError           a file cannot be used as input (cli.input_text)
 
 Every message says what failed, where, for which input, and what to do.
 """

@@ -25,7 +25,7 @@ from pyscheduler.core.refusals import Refusals
 from pyscheduler.core.request import Shape
 from pyscheduler.core.table import NodeTable
 
-__all__ = ["Cluster"]
+__all__ = ["RANKINGS_MAX", "Cluster"]
 
 # Shapes whose order of nodes is kept up to date: more than a cluster's jobs have, few enough that a change is cheap.
 RANKINGS_MAX = 64

@@ -8,8 +8,6 @@ import re
 import select
 import socket
 import stat
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,11 +21,12 @@ from deploy.local.components import STOP_ORDER, Ports
 from deploy.local.control_plane import ControlPlane, Mode, Options
 from deploy.local.devices import GPUS
 from deploy.local.errors import AlreadyRunningError, ApiError, BinaryMissingError, ComponentFailedError
-from deploy.local.layout import BINARIES, REPOSITORY, Layout
+from deploy.local.layout import BINARIES, Layout
 from deploy.local.scheduler_config import DEFAULT_PROFILE, GPU_PROFILE
 from deploy.local.simulated_nodes import IN_USE, TOPOLOGY
 from deploy.local.users import User
 from deploy.local.workspace import Workspace, annotation, has_condition
+from tests.e2e.command_line import command
 
 NVIDIA = "nvidia.com/gpu"
 ENDS_AFTER_1_S = {"pyscheduler.io/simulate": '{"runSeconds": 1}'}
@@ -39,17 +38,6 @@ def own_plane(tmp_path: Path) -> Iterator[ControlPlane]:
     """A control plane that the test may break."""
     with ControlPlane.start(Options(root=tmp_path / "own", mode=Mode.DEFAULT_ONLY)) as plane:
         yield plane
-
-
-def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "deploy.local", *arguments],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
 
 
 def uuids(node: str, *indexes: int, machine: str = "dgx-1v") -> list[str]:

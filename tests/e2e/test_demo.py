@@ -14,6 +14,7 @@ import pytest
 
 from deploy.local.demo_scenario import PODS
 from deploy.local.layout import REPOSITORY
+from tests.e2e.command_line import command
 
 TIMEOUT_S = 240
 
@@ -27,17 +28,6 @@ def demo(root: Path, *arguments: str) -> subprocess.Popen[str]:
         text=True,
         # A test runner in the background may have been told to ignore Ctrl-C; the demo must not inherit that.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509
-    )
-
-
-def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "deploy.local", *arguments],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=TIMEOUT_S,
     )
 
 

@@ -57,7 +57,7 @@ type SchedulerPluginClient interface {
 	Unreserve(ctx context.Context, in *UnreserveRequest, opts ...grpc.CallOption) (*UnreserveResponse, error)
 	// Resync compares what the shim holds with what the service holds. Called at connect and every 30 s.
 	Resync(ctx context.Context, in *ResyncRequest, opts ...grpc.CallOption) (*ResyncResponse, error)
-	// Changes streams what grew since a generation, so that refused pods are woken.
+	// Changes streams what grew, so that refused pods are woken. Of more than 4 streams the oldest ends: each holds a thread.
 	Changes(ctx context.Context, in *ChangesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ChangesResponse], error)
 }
 
@@ -166,7 +166,7 @@ type SchedulerPluginServer interface {
 	Unreserve(context.Context, *UnreserveRequest) (*UnreserveResponse, error)
 	// Resync compares what the shim holds with what the service holds. Called at connect and every 30 s.
 	Resync(context.Context, *ResyncRequest) (*ResyncResponse, error)
-	// Changes streams what grew since a generation, so that refused pods are woken.
+	// Changes streams what grew, so that refused pods are woken. Of more than 4 streams the oldest ends: each holds a thread.
 	Changes(*ChangesRequest, grpc.ServerStreamingServer[ChangesResponse]) error
 	mustEmbedUnimplementedSchedulerPluginServer()
 }

@@ -119,7 +119,7 @@ class SchedulerPluginServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Changes(self, request, context):
-        """Changes streams what grew since a generation, so that refused pods are woken.
+        """Changes streams what grew, so that refused pods are woken. Of more than 4 streams the oldest ends: each holds a thread.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
