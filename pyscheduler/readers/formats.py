@@ -4,23 +4,14 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from pyscheduler.readers import (
-    amd_metrics,
-    amd_smi,
-    dcgm,
-    dra,
-    hwloc,
-    nccl_xml,
-    node_labels,
-    nvidia_smi_nvlink,
-    nvidia_smi_p2p,
-    nvidia_smi_topo,
-    nvidia_smi_xml,
-    prometheus_json,
-    rocm_smi,
-    slurm,
-    topograph,
-)
+from pyscheduler.readers.amd import amd_smi, rocm_smi
+from pyscheduler.readers.cards import amd_metrics, dcgm, prometheus_json
+from pyscheduler.readers.fabric import node_labels, slurm, topograph
+from pyscheduler.readers.machine import dra, hwloc, nccl_xml
+from pyscheduler.readers.nvidia import nvlink as nvidia_smi_nvlink
+from pyscheduler.readers.nvidia import p2p as nvidia_smi_p2p
+from pyscheduler.readers.nvidia import smi_xml as nvidia_smi_xml
+from pyscheduler.readers.nvidia import topo as nvidia_smi_topo
 from pyscheduler.readers.reading import Reading, RefusedError
 
 __all__ = ["FORMATS", "Reader", "UnknownFormatError", "choose", "named"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from pyscheduler.core.findings import Finding
 from pyscheduler.errors import PyschedulerError
 
 __all__ = ["Finding", "Kind", "Reading", "RefusedError"]
@@ -22,14 +23,6 @@ class RefusedError(PyschedulerError):
     def __init__(self, reason: str, line: int | None = None) -> None:
         super().__init__(f"line {line}: {reason}" if line else reason)
         self.line = line
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A warning: `code` is stable kebab-case, `message` one sentence that names the GPU, node, line or label."""
-
-    code: str
-    message: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,11 @@ from hypothesis import strategies as st
 
 from pyscheduler.cli import input_text
 from pyscheduler.core.links import Link
-from pyscheduler.readers import formats, nvidia_smi_nvlink, nvidia_smi_p2p, nvidia_smi_topo, nvidia_smi_xml
+from pyscheduler.readers import formats
+from pyscheduler.readers.nvidia import nvlink as nvidia_smi_nvlink
+from pyscheduler.readers.nvidia import p2p as nvidia_smi_p2p
+from pyscheduler.readers.nvidia import smi_xml as nvidia_smi_xml
+from pyscheduler.readers.nvidia import topo as nvidia_smi_topo
 from pyscheduler.readers.reading import Reading, RefusedError
 
 READERS = [nvidia_smi_topo, nvidia_smi_p2p, nvidia_smi_nvlink, nvidia_smi_xml]

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pyscheduler.readers import amd_smi, dra, hwloc, nccl_xml, rocm_smi
+from pyscheduler.readers.amd import amd_smi, rocm_smi
+from pyscheduler.readers.machine import dra, hwloc, nccl_xml
 from pyscheduler.readers.reading import Reading, RefusedError
 
 SECONDS = 2.0

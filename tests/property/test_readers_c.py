@@ -11,8 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pyscheduler.readers import amd_metrics, dcgm, node_labels, prometheus_json, slurm, topograph
-from pyscheduler.readers._hostlist import expand
+from pyscheduler.readers.cards import amd_metrics, dcgm, prometheus_json
+from pyscheduler.readers.fabric import node_labels, slurm, topograph
+from pyscheduler.readers.fabric.hostlist import expand
 from pyscheduler.readers.reading import RefusedError
 
 READERS = (slurm, topograph, node_labels, dcgm, amd_metrics, prometheus_json)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pyscheduler.readers import amd_metrics
+from pyscheduler.readers.cards import amd_metrics
 from pyscheduler.readers.reading import RefusedError
 
 LABELS = 'card_model="MI300X",gpu_id="{gpu}",gpu_partition_id="0",hostname="{host}",serial_number="{serial}"'

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pyscheduler.readers import amd_smi
+from pyscheduler.readers.amd import amd_smi
 from pyscheduler.readers.reading import Reading, RefusedError
 
 BUSES = ("0000:0a:00.0", "0000:3b:00.0", "0000:c1:00.0")

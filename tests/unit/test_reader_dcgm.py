@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pyscheduler.readers import dcgm
+from pyscheduler.readers.cards import dcgm
 from pyscheduler.readers.reading import RefusedError
 
 CARD = 'gpu="0",UUID="GPU-1",pci_bus_id="00000000:0D:00.0",device="nvidia0",modelName="NVIDIA H100 80GB HBM3",Hostname="n1"'

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pyscheduler.readers import dra
+from pyscheduler.readers.machine import dra
 from pyscheduler.readers.reading import Reading, RefusedError
 
 

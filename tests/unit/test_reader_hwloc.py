@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyscheduler.readers import hwloc
+from pyscheduler.readers.machine import hwloc
 from pyscheduler.readers.reading import Reading, RefusedError
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyscheduler.readers import nccl_xml
+from pyscheduler.readers.machine import nccl_xml
 from pyscheduler.readers.reading import Reading, RefusedError
 
 SWITCH = '<nvlink target="0000:f0:00.0" count="{}" tclass="0x068000"/>'

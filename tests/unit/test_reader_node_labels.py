@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pyscheduler.readers import node_labels
+from pyscheduler.readers.fabric import node_labels
 from pyscheduler.readers.reading import RefusedError
 
 NEW = "fabric.topograph.run/tier-"

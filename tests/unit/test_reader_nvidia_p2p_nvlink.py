@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pyscheduler.readers import nvidia_smi_nvlink, nvidia_smi_p2p
+from pyscheduler.readers.nvidia import nvlink as nvidia_smi_nvlink
+from pyscheduler.readers.nvidia import p2p as nvidia_smi_p2p
 from pyscheduler.readers.reading import Reading, RefusedError
 
 P2P = " \tGPU0\tGPU1\tGPU2\t\n GPU0\tX\tOK\tOK\t\n GPU1\tOK\tX\tOK\t\n GPU2\tOK\tOK\tX\t\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyscheduler.readers import nvidia_smi_topo
+from pyscheduler.readers.nvidia import topo as nvidia_smi_topo
 from pyscheduler.readers.reading import Reading, RefusedError
 
 HEADER = "\tGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\n"

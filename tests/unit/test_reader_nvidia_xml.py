@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyscheduler.readers import nvidia_smi_xml
+from pyscheduler.readers.nvidia import smi_xml as nvidia_smi_xml
 from pyscheduler.readers.reading import Reading, RefusedError
 
 ZERO = "00000000-0000-0000-0000-000000000000"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pyscheduler.readers import prometheus_json
+from pyscheduler.readers.cards import prometheus_json
 from pyscheduler.readers.reading import RefusedError
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from pyscheduler.readers import rocm_smi
+from pyscheduler.readers.amd import rocm_smi
 from pyscheduler.readers.reading import Reading, RefusedError
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from pyscheduler.readers import slurm
+from pyscheduler.readers.fabric import slurm
 from pyscheduler.readers.reading import RefusedError
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pyscheduler.readers import topograph
+from pyscheduler.readers.fabric import topograph
 from pyscheduler.readers.reading import RefusedError
 
 DOMAIN = "accelerator.topology.test/domain"

@@ -1,0 +1,1 @@
+"""What `rocm-smi` and `amd-smi` print."""

@@ -1,0 +1,1 @@
+"""Where nodes are in a network: labels, Slurm, Topograph."""

@@ -1,0 +1,1 @@
+"""Descriptions of one machine by tools of no vendor: NCCL, hwloc, DRA."""

@@ -1,0 +1,1 @@
+"""What many readers share: text of terminals, JSON and XML, cut into what they need."""
