@@ -8,8 +8,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from structlog.typing import FilteringBoundLogger
 
@@ -17,10 +18,14 @@ from pyscheduler import __version__
 from pyscheduler.adapters.api import ApiServer
 from pyscheduler.adapters.cluster import NodeSink, PodSink
 from pyscheduler.adapters.http import HttpServer
+from pyscheduler.adapters.linter import Linter
 from pyscheduler.adapters.machines import Machines
 from pyscheduler.adapters.metrics import Metrics
 from pyscheduler.adapters.node_events import NodeEvents
 from pyscheduler.adapters.settler import Settler
+from pyscheduler.adapters.shared_objects import ClassSink, ObjectSink
+from pyscheduler.adapters.survey import CLASSES, NODES, fabric_path, namespace
+from pyscheduler.adapters.tables import Tables
 from pyscheduler.adapters.watch import Watcher
 from pyscheduler.adapters.worker import Worker
 from pyscheduler.config import Config
@@ -31,8 +36,9 @@ from pyscheduler.edge.inspect_servicer import InspectServicer
 from pyscheduler.edge.plugin_servicer import PluginServicer
 from pyscheduler.edge.server import EdgeServer
 from pyscheduler.errors import ServeError
-from pyscheduler.readers.lists import node_page, pod_page
-from pyscheduler.readers.objects import ObjectReader
+from pyscheduler.readers.class_document import LABEL
+from pyscheduler.readers.cluster_objects import reader_for
+from pyscheduler.readers.lists import node_page, pod_page, raw_page
 
 __all__ = ["Service", "serve"]
 
@@ -40,6 +46,8 @@ __all__ = ["Service", "serve"]
 LIVE_PODS = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 # Seconds that calls under way get at the end.
 GRACE_S = 2.0
+# Seconds that nodes wait for the objects that describe them.
+OBJECTS_S = 10.0
 # How often the interpreter hands its lock from a busy thread to a waiting one; Python's default of 5 ms would be most of a call.
 SWITCH_S = 0.0005
 
@@ -55,17 +63,37 @@ class Service:
         cluster = Cluster(epoch=time.time_ns(), scheduler_name=config.scheduler_name)
         planner = Planner(cluster, version=__version__)
         metrics.watch_cluster(cluster, lock)
-        reader = ObjectReader(config.resources, config.levels)
+        reader, _ = reader_for(config.resources, config.fabric)
         self._worker = Worker()
-        nodes = NodeSink(cluster, lock, clock, reader, Machines(self._worker), NodeEvents(api, time.time, logger).tell)
+        self._tables = Tables(self._worker, logger)
+        machines = Machines(self._tables, config.weights, time.time)
+        nodes = self._nodes = NodeSink(
+            cluster, lock, clock, reader, machines, self._tables, NodeEvents(api, time.time, logger).tell
+        )
+        self._tables.built = nodes.retry
         watcher = functools.partial(Watcher, api, metrics=metrics, logger=logger, died=died)
         self._node_watch = watcher(
             "nodes",
-            "/api/v1/nodes",
+            NODES,
             selector={},
-            read_page=lambda text: self._worker.run(node_page, reader, text),
+            # The reader is another one when the objects that describe the fabric change.
+            read_page=lambda text: self._worker.run(node_page, nodes.reader, text),
             sink=nodes,
         )
+        # What nodes are made of comes first: without it they would be known as less than they are.
+        self._before_nodes = [
+            watcher(
+                "classes",
+                CLASSES.format(namespace=namespace(config)),
+                selector={"labelSelector": LABEL},
+                read_page=raw_page,
+                sink=ClassSink(nodes.share, logger),
+            )
+        ]
+        if path := fabric_path(api, config):
+            sink = ObjectSink(functools.partial(self._read_fabric, config))
+            self._before_nodes.append(watcher(config.fabric.source, path, selector={}, read_page=raw_page, sink=sink))
+        self._linter = Linter(config, lambda: cluster.topology, metrics, logger)
         self._pod_watch = watcher(
             "pods",
             "/api/v1/pods",
@@ -110,7 +138,9 @@ class Service:
         self._http.start()
         self._edge.start()
         self._settler.start()
-        self._node_watch.start()
+        self._tables.start()
+        for watch in self._before_nodes:
+            watch.start()
         for thread in self._threads:
             thread.start()
 
@@ -118,6 +148,10 @@ class Service:
         """End everything, within about `GRACE_S`."""
         self._changes.stop()
         self._edge.stop(GRACE_S)
+        self._linter.stop()
+        self._tables.stop()
+        for watch in self._before_nodes:
+            watch.stop()
         self._node_watch.stop()
         self._pod_watch.stop()
         self._settler.stop()
@@ -125,7 +159,11 @@ class Service:
         self._worker.stop()
 
     def _become_ready(self) -> None:
-        # Nodes first: a pod can only be judged against the node that it is bound to.
+        for watch in self._before_nodes:
+            if not watch.listed.wait(OBJECTS_S):
+                self._logger.warning("not listed in time: nodes are read without", watch=watch.kind)
+        # Nodes before pods: a pod can only be judged against the node that it is bound to.
+        self._node_watch.start()
         self._node_watch.listed.wait()
         self._pod_watch.start()
         self._pod_watch.listed.wait()
@@ -135,7 +173,13 @@ class Service:
         self._ready.set()
         self._metrics.ready()
         self._edge.serving()
+        self._linter.start()
         self._logger.info("ready")
+
+    def _read_fabric(self, config: Config, objects: Mapping[str, Mapping[str, Any]]) -> None:
+        """Read nodes by the objects that describe the fabric as they are now."""
+        self._nodes.reader, _ = reader_for(config.resources, config.fabric, objects.values())
+        self._node_watch.relist()
 
     def _readyz(self) -> tuple[int, bytes]:
         if self._ready.is_set():

@@ -5,13 +5,17 @@ Every problem is listed with its path; an unknown key is a problem.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
 import yaml
 
+from pyscheduler.core.weights import Weights
 from pyscheduler.errors import ConfigError
+from pyscheduler.readers.fabric.fabric_config import fabric_config
+from pyscheduler.readers.fabric.rules import FabricConfig
+from pyscheduler.readers.weights_config import weights_config
 
 __all__ = ["Config"]
 
@@ -30,8 +34,12 @@ class Config:
         The `schedulerName` whose bindings are ours.
     resources
         Extended resources that are whole GPUs. MIG and time-sliced resources are not ours.
-    levels
-        Node label keys of the fabric levels, nearest first. The default is Topograph's (docs/reference/node-labels of v1.0).
+    fabric
+        By what it is known where nodes are in the fabric: the labels of well-known writers, if nothing is set.
+    weights
+        How fast links and levels count.
+    namespace
+        Where the classes of machines are kept (ConfigMaps); None is the namespace of the pod, or ``default``.
     http_host, http_port
         Where /healthz, /readyz and /metrics are served. Port 0 takes a free one and logs it.
     log_format
@@ -44,11 +52,9 @@ class Config:
     kubeconfig: str | None = None
     scheduler_name: str = "gpu-topology"
     resources: tuple[str, ...] = ("nvidia.com/gpu", "amd.com/gpu")
-    levels: tuple[str, ...] = (
-        "fabric.topograph.run/tier-0",
-        "fabric.topograph.run/tier-1",
-        "fabric.topograph.run/tier-2",
-    )
+    fabric: FabricConfig = field(default_factory=FabricConfig)
+    weights: Weights = field(default_factory=Weights)
+    namespace: str | None = None
     http_host: str = "0.0.0.0"  # noqa: S104  probes and Prometheus come from outside the pod
     http_port: int = 10270
     log_format: str = "json"
@@ -66,10 +72,15 @@ class Config:
         """
         raw = _read(path) if path else {}
         raw |= {k: v for k, v in overrides.items() if v is not None}
-        problems = [f"{key}: unknown; known are {', '.join(_KNOWN)}" for key in sorted(set(raw) - set(_KNOWN))]
-        for key in ("resources", "levels"):
-            if isinstance(raw.get(key), list):
-                raw[key] = tuple(raw[key])
+        problems = [_unknown(key) for key in sorted(set(raw) - set(_KNOWN), key=str)]
+        if isinstance(raw.get("resources"), list):
+            raw["resources"] = tuple(raw["resources"])
+        if "fabric" in raw:
+            raw["fabric"], found = fabric_config(raw["fabric"])
+            problems += found
+        if "weights" in raw:
+            raw["weights"], found = weights_config(raw["weights"])
+            problems += found
         for key in _KNOWN:
             problems += _problems(key, raw[key]) if key in raw else []
         if problems:
@@ -98,17 +109,24 @@ def _read(path: Path) -> dict[str, Any]:
     return raw
 
 
+def _unknown(key: Any) -> str:
+    if key == "levels":
+        return "levels: is a part of fabric; write `fabric: {pools: [{name: all, levels: [...]}]}`"
+    return f"{key}: unknown; known are {', '.join(_KNOWN)}"
+
+
 def _problems(key: str, value: Any) -> list[str]:
     if key in _CHOICES:
         return [] if value in _CHOICES[key] else [f"{key}: {value!r} is none of {', '.join(_CHOICES[key])}"]
     if key == "http_port":
         good = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 65535
         return [] if good else [f"{key}: {value!r} must be a whole number from 0 to 65535"]
-    if key in ("resources", "levels"):
-        good = isinstance(value, tuple) and all(isinstance(v, str) and v for v in value)
-        good = good and (key == "levels" or bool(value))
+    if key in ("fabric", "weights"):
+        return []  # read and judged by `fabric_config` and `weights_config`
+    if key == "resources":
+        good = isinstance(value, tuple) and bool(value) and all(isinstance(v, str) and v for v in value)
         return [] if good else [f"{key}: {value!r} must be a list of names"]
-    if key == "kubeconfig" and value is None:
+    if key in ("kubeconfig", "namespace") and value is None:
         return []
     if not isinstance(value, str) or not value:
         return [f"{key}: {value!r} must be a text that is not empty"]

@@ -5,6 +5,8 @@
     ├── DocumentError        a node document cannot be used
     ├── KubernetesError      the API server refuses us or is away
     ├── ServeError           the socket or a port cannot be served
+    ├── UnknownPresetError   no preset has this name (core.presets)
+    ├── MergeError           views that are not of one machine (core.merge)
     ├── RefusedError         a text holds no topology (readers.reading)
     └── InputError           a file cannot be used as input (cli.input_text)
 

@@ -6,6 +6,7 @@ import functools
 import json
 
 from deploy.local import machines
+from pyscheduler.core.classify import class_of
 from pyscheduler.core.cluster import Cluster
 from pyscheduler.core.device_table import DeviceTable
 from pyscheduler.core.model import (
@@ -19,6 +20,7 @@ from pyscheduler.core.model import (
     PodRequest,
     PodUid,
 )
+from pyscheduler.core.place import Place
 from pyscheduler.core.planner import Planner
 from pyscheduler.core.refusals import Eligible
 from pyscheduler.readers import node_document
@@ -32,7 +34,7 @@ ALL = Eligible((1 << 4096) - 1, 4096)
 def table(machine: str) -> DeviceTable:
     """Return the device table of a machine of `deploy.local.machines`."""
     document = node_document.parse(json.dumps(machines.document(machine, "any")))
-    return DeviceTable.build(node_document.device_class(document)[0])
+    return DeviceTable.build(class_of(document))
 
 
 def machine(kind: str, node: str, *, sick: tuple[int, ...] = ()) -> Machine:
@@ -54,11 +56,12 @@ def node(
     sick: tuple[int, ...] = (),
     path: tuple[str, ...] = (),
 ) -> NodeFacts:
-    """Return a node of this kind of machine; kind None is a node whose links are not known."""
+    """Return a node of this kind of machine; kind None is a node whose links are not known. `path` is nearest first."""
     found = machine(kind, name, sick=sick) if kind else None
     if allocatable is None:
         allocatable = found.healthy.bit_count() if found else 8
-    return NodeFacts(name, path, resource, allocatable, found, in_use)
+    place = Place(tuple((f"tier-{i}", domain) for i, domain in enumerate(path)))
+    return NodeFacts(name, place, resource, allocatable, found, in_use)
 
 
 def containers(gpus: int, resource: str = GPU) -> tuple[ContainerRequest, ...]:

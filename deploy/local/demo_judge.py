@@ -14,6 +14,7 @@ from itertools import combinations, pairwise, permutations
 from typing import Any
 
 from deploy.local import machines
+from pyscheduler.core.classify import class_of
 from pyscheduler.core.device_table import DeviceTable
 from pyscheduler.core.links import Kind, gbps
 from pyscheduler.readers import node_document
@@ -130,7 +131,7 @@ def as_fast(choice: Choice, ring_gbps: float) -> bool:
 def device_table(machine: str) -> DeviceTable:
     """Return the selector's table of a machine; it takes up to a second to build."""
     document = node_document.parse(json.dumps(machines.document(machine, machine)))
-    return DeviceTable.build(node_document.device_class(document)[0])
+    return DeviceTable.build(class_of(document))
 
 
 @cache

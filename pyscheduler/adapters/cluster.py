@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from pyscheduler.adapters.machines import Machines
+from pyscheduler.adapters.tables import Tables
 from pyscheduler.core.cluster import Cluster
+from pyscheduler.core.device_class import DeviceClass
+from pyscheduler.core.findings import Finding
 from pyscheduler.core.model import NodeFacts, PodFacts, binding_order
+from pyscheduler.core.record import NodeRecord
 from pyscheduler.readers.objects import ObjectReader
 
 __all__ = ["NodeSink", "PodSink"]
 
 Clock = Callable[[], float]
 
+# Seconds that a list of nodes waits for the tables of new classes; nodes whose table takes longer become known then.
+TABLES_S: Final = 30.0
+
 
 class NodeSink:
-    """Nodes: their machine is attached outside the lock, findings are told once per change."""
+    """Nodes: their machine is attached outside the cluster's lock, findings are told once per change.
+
+    A node whose table is being built waits, and is told when it is there (`retry`).
+    """
 
     def __init__(
         self,
@@ -26,40 +36,70 @@ class NodeSink:
         clock: Clock,
         reader: ObjectReader,
         machines: Machines,
+        tables: Tables,
         tell: Callable[[NodeFacts, str], None],
     ) -> None:
         self._cluster = cluster
         self._lock = lock
         self._clock = clock
-        self._reader = reader
+        self.reader = reader
         self._machines = machines
+        self._tables = tables
         self._tell = tell
-        self._told: dict[str, tuple[str, ...]] = {}
+        self._told: dict[str, tuple[Finding, ...]] = {}
+        # The watch and the builder of tables both tell nodes: one at a time.
+        self._turn = threading.RLock()
+        self._waiting: dict[str, tuple[NodeRecord, str]] = {}
 
-    def replace(self, items: list[tuple[NodeFacts, str | None]]) -> None:
+    def replace(self, items: list[NodeRecord]) -> None:
         """Take a full list. The lock is taken for each node anew, so that calls are answered in between."""
-        for listed, text in items:
-            facts = self._machines.attach(listed, text)
-            with self._lock:
-                self._cluster.observe_node(facts, self._clock())
-            self._tell_findings(facts, "")
-        with self._lock:
-            self._cluster.forget_other_nodes({listed.name for listed, _ in items})
+        with self._turn:
+            self._waiting.clear()
+            for record in items:
+                self._take(record, "")
+        # Nodes that wait for their table are known only then.
+        self._tables.wait(TABLES_S)
+        self.retry()
+        with self._turn, self._lock:
+            self._cluster.forget_other_nodes({record.name for record in items})
 
     def changed(self, raw: dict[str, Any]) -> None:
         """Take one node."""
-        facts = self._machines.attach(*self._reader.node(raw))
-        with self._lock:
-            self._cluster.observe_node(facts, self._clock())
-        self._tell_findings(facts, raw["metadata"]["uid"])
+        with self._turn:
+            self._take(self.reader.node(raw), raw["metadata"]["uid"])
 
     def gone(self, raw: dict[str, Any]) -> None:
         """Take a deleted node."""
         name = raw["metadata"]["name"]
-        self._machines.forget(name)
-        self._told.pop(name, None)
-        with self._lock:
-            self._cluster.forget_node(name)
+        with self._turn:
+            self._waiting.pop(name, None)
+            self._machines.forget(name)
+            self._told.pop(name, None)
+            with self._lock:
+                self._cluster.forget_node(name)
+
+    def retry(self) -> None:
+        """Take the nodes that waited for a table."""
+        with self._turn:
+            for record, uid in list(self._waiting.values()):
+                self._take(record, uid)
+
+    def share(self, classes: Mapping[str, DeviceClass]) -> None:
+        """Take the classes that documents name by hash, and the nodes that lacked theirs."""
+        with self._turn:
+            self._machines.share(classes)
+            self.retry()
+
+    def _take(self, record: NodeRecord, uid: str) -> None:
+        attached = self._machines.attach(record)
+        if attached.settled:
+            self._waiting.pop(record.name, None)
+        else:
+            self._waiting[record.name] = (record, uid)
+        if attached.facts is not None:
+            with self._lock:
+                self._cluster.observe_node(attached.facts, self._clock())
+            self._tell_findings(attached.facts, uid)
 
     def _tell_findings(self, facts: NodeFacts, uid: str) -> None:
         if self._told.get(facts.name, ()) != facts.findings:

@@ -1,64 +1,125 @@
-"""Topology annotations to machines: equal machines share one device table, which a worker process builds."""
+"""Node records to node facts: the document becomes a machine, whose sets of GPUs a shared table has judged."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
-from pyscheduler.adapters.worker import Worker
-from pyscheduler.core.device_table import DeviceTable, TooManyGpusError, class_hash
+from pyscheduler.adapters.tables import Tables
+from pyscheduler.core.classify import class_by_hash, class_of, classify
+from pyscheduler.core.device_class import DeviceClass
+from pyscheduler.core.device_table import DeviceTable
+from pyscheduler.core.document import NodeDocument
+from pyscheduler.core.findings import Finding, Severity
 from pyscheduler.core.model import Machine, NodeFacts
-from pyscheduler.errors import DocumentError
-from pyscheduler.readers import node_document
-from pyscheduler.readers.node_document import NodeDocument
-from pyscheduler.readers.objects import TOPOLOGY
+from pyscheduler.core.record import NodeRecord
+from pyscheduler.core.weights import Weights
 
-__all__ = ["Machines"]
+__all__ = ["Attached", "Machines"]
 
-Known = tuple[Machine | None, tuple[str, ...]]
+# Distinct contents of documents that are remembered: more than a cluster has kinds of machine.
+_CLASSES_MAX = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """Facts of a node; None while nothing can be said of it yet. `settled`: nothing is being built for it."""
+
+    facts: NodeFacts | None
+    settled: bool
 
 
 class Machines:
-    """Gives node facts their machine. Used by one thread."""
+    """Gives nodes their machine. One caller at a time.
 
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
-        self._tables: dict[str, DeviceTable] = {}
-        # Node name to the annotation's text and what came of it: most node updates leave it as it was.
-        self._last: dict[str, tuple[str, Known]] = {}
+    While the table of a class is being built, a new node waits, and a node
+    that changed goes on with the links that it had.
+    """
 
-    def attach(self, facts: NodeFacts, text: str | None) -> NodeFacts:
-        """Return the facts with the machine that the annotation describes and with what is wrong with it."""
-        if text is None:
-            return facts
-        last = self._last.get(facts.name)
-        if last is None or last[0] != text:
-            last = self._last[facts.name] = (text, self._read(text))
-        machine, findings = last[1]
-        return replace(facts, machine=machine, findings=facts.findings + findings)
+    def __init__(self, tables: Tables, weights: Weights, wall_clock: Callable[[], float]) -> None:
+        self._tables = tables
+        self._weights = weights
+        self._wall_clock = wall_clock
+        self._shared: Mapping[str, DeviceClass] = {}
+        self._last: dict[str, Machine] = {}
+        self._classes: dict[tuple[object, ...], tuple[NodeDocument, DeviceClass]] = {}
+
+    def share(self, classes: Mapping[str, DeviceClass]) -> None:
+        """Take the classes that documents name by hash."""
+        self._shared = dict(classes)
+
+    def attach(self, record: NodeRecord) -> Attached:
+        """Return the node's facts, with its machine if its document can be used."""
+        if record.document is None:
+            self._last.pop(record.name, None)
+            return Attached(_facts(record, None), settled=True)
+        shared, missing = self._shared_class(record.document)
+        if shared is None:
+            self._last.pop(record.name, None)
+            return Attached(_facts(record, None, missing), settled=True)
+        kind, findings = classify(record.document, shared, self._weights, self._wall_clock())
+        table = self._tables.find(kind)
+        if isinstance(table, str):
+            self._last.pop(record.name, None)
+            return Attached(_facts(record, None, (*findings, _not_judged(table))), settled=True)
+        return self._with_table(record, table, findings)
 
     def forget(self, name: str) -> None:
         """Drop what is remembered of a node that is gone."""
         self._last.pop(name, None)
 
-    def _read(self, text: str) -> Known:
-        try:
-            document = node_document.parse(text)
-            return self._machine(document)
-        except (DocumentError, TooManyGpusError) as cause:
-            return None, (f"annotation {TOPOLOGY} {cause}; its GPUs are given out by number only",)
-        except Exception as cause:  # noqa: BLE001  a document that trips a bug must not keep the service from other nodes
-            why = f"cannot be used ({type(cause).__name__}: {cause}): please report it"
-            return None, (f"annotation {TOPOLOGY} {why}; its GPUs are given out by number only",)
+    def _with_table(self, record: NodeRecord, table: DeviceTable | None, findings: tuple[Finding, ...]) -> Attached:
+        before = self._last.get(record.name)
+        usable = table
+        if usable is None and before is not None and record.document and len(before.ids) == len(record.document.gpus):
+            usable = before.table
+        if usable is None or record.document is None:
+            return Attached(None, settled=False)
+        machine = self._last[record.name] = _machine(record.document, usable, assumed=record.preset is not None)
+        return Attached(_facts(record, machine, findings), settled=table is not None)
 
-    def _machine(self, document: NodeDocument) -> Known:
-        kind, findings = node_document.device_class(document)
-        key = class_hash(kind)
-        if key not in self._tables:
-            self._tables[key] = self._worker.run(DeviceTable.build, kind)
-        machine = Machine(
-            ids=tuple(gpu.id for gpu in document.gpus),
-            uuids=tuple(gpu.uuid for gpu in document.gpus),
-            healthy=sum(1 << i for i, gpu in enumerate(document.gpus) if gpu.healthy),
-            table=self._tables[key],
-        )
-        return machine, tuple(f"annotation {TOPOLOGY}: {finding}" for finding in document.findings + findings)
+    def _shared_class(self, document: NodeDocument) -> tuple[DeviceClass | None, tuple[Finding, ...]]:
+        """Return what equal machines share: what the document says, or what its hash names."""
+        if document.whole:
+            return self._own_class(document), ()
+        named = class_by_hash(document, self._shared)
+        return (None, (named,)) if isinstance(named, Finding) else (named, ())
+
+    def _own_class(self, document: NodeDocument) -> DeviceClass:
+        """Return the class of the document. Equal machines share their mappings of links (`readers.node_document`)."""
+        models, numa = tuple([gpu.model for gpu in document.gpus]), tuple([gpu.numa for gpu in document.gpus])
+        key = (id(document.links), id(document.nic_links), len(document.nics), models, numa, document.topology_policy)
+        known = self._classes.get(key)
+        if known is None:
+            if len(self._classes) >= _CLASSES_MAX:
+                self._classes.clear()
+            # The document is kept with it: while it lives, no other mapping can have the identities in the key.
+            known = self._classes[key] = (document, class_of(document))
+        return known[1]
+
+
+def _machine(document: NodeDocument, table: DeviceTable, *, assumed: bool) -> Machine:
+    return Machine(
+        ids=tuple([gpu.id for gpu in document.gpus]),
+        uuids=tuple([gpu.uuid for gpu in document.gpus]),
+        healthy=sum([1 << i for i, gpu in enumerate(document.gpus) if gpu.healthy]),
+        table=table,
+        assumed=assumed,
+    )
+
+
+def _facts(record: NodeRecord, machine: Machine | None, findings: tuple[Finding, ...] = ()) -> NodeFacts:
+    return NodeFacts(
+        name=record.name,
+        place=record.place,
+        resource=record.resource,
+        allocatable=record.allocatable,
+        machine=machine,
+        in_use=record.in_use,
+        in_use_unreadable=record.in_use_unreadable,
+        findings=(*record.findings, *findings),
+    )
+
+
+def _not_judged(why: str) -> Finding:
+    return Finding("links-not-judged", f"{why}; its GPUs are given out by number only", severity=Severity.ERROR)

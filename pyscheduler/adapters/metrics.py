@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -34,6 +34,9 @@ class Metrics:
         self._watch_failures = Counter(
             "pyscheduler_watch_failures", "Lists and watches that failed.", ("kind",), registry=self._registry
         )
+        self._findings = Gauge(
+            "pyscheduler_findings", "What lint found in the cluster.", ("code", "severity"), registry=self._registry
+        )
         self._ready = Gauge("pyscheduler_ready", "1 once all nodes and pods have been read.", registry=self._registry)
 
     def watch_cluster(self, cluster: Cluster, lock: threading.Lock) -> None:
@@ -58,6 +61,12 @@ class Metrics:
     def watch_failed(self, kind: str) -> None:
         """Note a list or watch that failed."""
         self._watch_failures.labels(kind).inc()
+
+    def findings(self, counts: Mapping[tuple[str, str], int]) -> None:
+        """Note what lint found, by code and severity, in place of what it found before."""
+        self._findings.clear()
+        for labels, count in counts.items():
+            self._findings.labels(*labels).set(count)
 
     def ready(self) -> None:
         """Note that the service is ready."""

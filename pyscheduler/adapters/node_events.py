@@ -24,8 +24,9 @@ class NodeEvents:
 
     def tell(self, facts: NodeFacts, uid: str) -> None:
         """Tell what is wrong with the node's documents."""
-        message = "; ".join(facts.findings)
-        self._logger.warning("node finding", node=facts.name, findings=list(facts.findings))
+        sentences = [f"{f.message}; {f.remedy}" if f.remedy else f.message for f in facts.findings]
+        message = "; ".join(sentences)
+        self._logger.warning("node finding", node=facts.name, codes=sorted({f.code for f in facts.findings}), findings=sentences)
         now = datetime.fromtimestamp(self._wall_clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         event = {
             "apiVersion": "v1",

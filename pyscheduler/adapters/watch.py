@@ -62,7 +62,7 @@ class Watcher(Generic[T]):
     ) -> None:
         self._api = api
         self._died = died
-        self._kind = kind
+        self.kind = kind
         self._path = path
         self._selector = selector
         self._read_page = read_page
@@ -70,6 +70,7 @@ class Watcher(Generic[T]):
         self._metrics = metrics
         self._logger = logger.bind(watch=kind)
         self._stopped = threading.Event()
+        self._again = threading.Event()
         self._complaint = ""
         self.listed = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"watch-{kind}", daemon=True)
@@ -82,6 +83,10 @@ class Watcher(Generic[T]):
         """End as soon as the present event is told. Does not wait: a silent watch may last a minute."""
         self._stopped.set()
 
+    def relist(self) -> None:
+        """Read the full list again, after the next event: objects are to be read in another way. Within a minute."""
+        self._again.set()
+
     def _run(self) -> None:
         try:
             self._watch_for_ever()
@@ -93,6 +98,7 @@ class Watcher(Generic[T]):
         version, failures = "", 0
         while not self._stopped.is_set():
             try:
+                version = "" if self._again.is_set() else version
                 version = version or self._list()
                 version = self._watch(version)
                 failures = 0
@@ -104,6 +110,7 @@ class Watcher(Generic[T]):
                 failures += 1
 
     def _list(self) -> str:
+        self._again.clear()
         items: list[T] = []
         query = {**self._selector, "limit": str(PAGE)}
         while True:
@@ -115,7 +122,7 @@ class Watcher(Generic[T]):
                 break
             query["continue"] = page.token
         self._sink.replace(items)
-        self._metrics.listed(self._kind)
+        self._metrics.listed(self.kind)
         self._logger.info("listed", objects=len(items), version=page.version)
         self._complaint = ""
         self.listed.set()
@@ -136,7 +143,7 @@ class Watcher(Generic[T]):
                     raise self._ended(raw)
                 self._tell(event["type"], raw)
                 version = raw["metadata"]["resourceVersion"]
-                if self._stopped.is_set():
+                if self._stopped.is_set() or self._again.is_set():
                     break
         except KubernetesError as cause:
             # Not raised: what was watched so far must not be watched again.
@@ -160,7 +167,7 @@ class Watcher(Generic[T]):
 
     def _complain(self, text: str) -> None:
         """Count every failure, log each cause once until the next good list."""
-        self._metrics.watch_failed(self._kind)
+        self._metrics.watch_failed(self.kind)
         if text != self._complaint and not self._stopped.is_set():
             self._complaint = text
             self._logger.warning("watch failed", error=text)

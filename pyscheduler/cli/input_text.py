@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import codecs
 import json
+import re
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import yaml
 
@@ -21,32 +22,49 @@ LIMIT_BYTES: Final = 32 * 1024 * 1024
 YAML_LIMIT_CHARS: Final = 4 * 1024 * 1024
 
 _BOMS: Final = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
-_Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Loader(_Base):  # type: ignore[misc]
+    """A scalar is a value only where JSON writes it the same; all else is text: 010 is no 8, 1.10 no 1.1, yes no true."""
+
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
+
+
+for _tag, _text, _first in (
+    ("null", r"~|null|", ["~", "n", ""]),
+    ("bool", r"true|false", ["t", "f"]),
+    # 18 digits are whole in 64 bits.
+    ("int", r"0|-?[1-9][0-9]{0,17}", list("-0123456789")),
+    ("merge", r"<<", ["<"]),
+):
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(rf"(?:{_text})\Z"), _first)
 
 
 class InputError(PyschedulerError):
     """A file cannot be used as input. The message begins with its name."""
 
 
-def read_bytes(path: str) -> bytes:
+def read_bytes(path: str, limit: int | None = None) -> bytes:
     """Return what `path` holds; ``-`` is standard input.
 
     Raises
     ------
     InputError
-        If it cannot be read or has more than 32 MiB.
+        If it cannot be read or has more than `limit` bytes, by default 32 MiB.
 
     """
+    limit = limit or LIMIT_BYTES
     try:
         if path == "-":
-            content = sys.stdin.buffer.read(LIMIT_BYTES + 1)
+            content = sys.stdin.buffer.read(limit + 1)
         else:
             with Path(path).open("rb") as file:
-                content = file.read(LIMIT_BYTES + 1)
+                content = file.read(limit + 1)
     except (OSError, ValueError) as failure:
         raise InputError(f"{path}: cannot be read ({getattr(failure, 'strerror', None) or failure})") from None
-    if len(content) > LIMIT_BYTES:
-        raise InputError(f"{path}: larger than {LIMIT_BYTES >> 20} MiB; pass the output of one machine or one cluster")
+    if len(content) > limit:
+        raise InputError(f"{path}: larger than {limit >> 20} MiB; pass the output of one machine or one cluster")
     return content
 
 
@@ -60,6 +78,9 @@ def decode(content: bytes) -> str:
 
 def as_json(text: str) -> str | None:
     """Return `text` as JSON if it is YAML that holds mappings or lists, several documents as a list; else None.
+
+    Whole numbers, true, false and null are values. Every other plain scalar is the text as written, fractions too:
+    what names a version or a rack must not change.
 
     Raises
     ------

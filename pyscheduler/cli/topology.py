@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import importlib.resources
 import json
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
-from pyscheduler.cli.input_text import InputError, as_json, decode, read_bytes
-from pyscheduler.readers import formats
+from pyscheduler.cli import topology_lint, topology_merge
+from pyscheduler.cli.input_text import InputError, decode, read_bytes
+from pyscheduler.cli.read_input import reading
 from pyscheduler.readers.reading import Reading, RefusedError
 
 __all__ = ["app"]
 
 app = typer.Typer(no_args_is_help=True, help="Read and check topologies.")
+app.command()(topology_lint.lint)
+app.command()(topology_merge.merge)
 
 
 class Output(StrEnum):
@@ -45,27 +49,20 @@ def parse(
     draw(document)
 
 
+@app.command()
+def schema() -> None:
+    """Print the JSON schema of the node document."""
+    typer.echo(node_schema(), nl=False)
+
+
+def node_schema() -> str:
+    """Return the JSON schema of the node document."""
+    return importlib.resources.files("pyscheduler.readers").joinpath("node-v1.schema.json").read_text(encoding="utf-8")
+
+
 def _read(file: str, format_: str) -> Reading:
     try:
-        return _reading(decode(read_bytes(file)), format_)
+        return reading(decode(read_bytes(file)), format_)
     except (RefusedError, RecursionError) as failure:
         reason = failure if isinstance(failure, RefusedError) else "nested too deeply to be a topology"
         raise InputError(f"{file}: {reason}") from None
-
-
-def _reading(text: str, format_: str) -> Reading:
-    """Read `text` as it is; where no reader takes it so, as the JSON of its YAML."""
-    if format_ == "auto":
-        try:
-            return formats.choose(text).read(text)
-        except formats.UnknownFormatError as as_it_is:
-            converted = as_json(text)
-            try:
-                reader = formats.choose(converted or "")
-            except formats.UnknownFormatError:
-                # Its line and words are those of the file.
-                raise as_it_is from None
-            return reader.read(converted or "")
-    reader = formats.named(format_)
-    converted = None if reader.recognises(text) else as_json(text)
-    return reader.read(converted if converted and reader.recognises(converted) else text)

@@ -40,6 +40,8 @@ class Cluster:
         Nodes by index; holdings; the pods that wait because no node could take them.
     generation
         Grows with every change of a node's state.
+    topology
+        Grows with every change of which nodes there are, of their GPUs and links, and of where they hang.
     present
         Bitmap of the nodes whose Node object exists.
     """
@@ -49,6 +51,7 @@ class Cluster:
         self.ledger = Ledger(scheduler_name)
         self.refusals = Refusals()
         self.generation = 1
+        self.topology = 1
         self.present = 0
         self._with_resource: dict[str, int] = {}
         self._states: list[NodeState] = []
@@ -121,7 +124,7 @@ class Cluster:
 
     def observe_node(self, facts: NodeFacts, now: float) -> None:
         """Note a node as it is now."""
-        node = self.table.place(facts.name, facts.path)
+        node = self.table.place(facts.name, facts.place.path)
         self._make_room()
         before = self._states[node]
         if facts.in_use_unreadable:
@@ -133,6 +136,8 @@ class Cluster:
             self._grown.add("nodes")
         if before.facts.machine != facts.machine:
             self._grown.add("topology")
+        if _shape_of(before.facts) != _shape_of(facts) or not before.present:
+            self.topology += 1
         self._states[node] = replace(before, facts=facts, present=True)
         self._take_early(facts.name, now)
         if facts.in_use is None:
@@ -146,6 +151,7 @@ class Cluster:
         node = self.table.index_of(name)
         if node is not None and self._states[node].present:
             self.ledger.end_releasing(node)
+            self.topology += 1
             self._set(node, ABSENT)
 
     def forget_other_nodes(self, listed: Collection[str]) -> None:
@@ -232,3 +238,8 @@ class Cluster:
         most = gpus[nodes].max()
         first = nodes[gpus[nodes] == most]
         return Hole(int(most), self.table.names[first[np.argmin(self.table.order()[first])]])
+
+
+def _shape_of(facts: NodeFacts) -> tuple[object, ...]:
+    """Return what of a node the topology is made of."""
+    return facts.machine, facts.place, facts.resource, facts.allocatable

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from pyscheduler.core.links import UNKNOWN_LINK, Link
+from pyscheduler.core.links import UNKNOWN_LINK, Link, gbps
 
-__all__ = ["DeviceClass", "TopologyPolicy", "class_hash"]
+__all__ = ["DeviceClass", "TopologyPolicy", "class_hash", "default_speeds"]
 
 
 class TopologyPolicy(enum.StrEnum):
@@ -42,6 +42,13 @@ class DeviceClass:
         Link of each pair, in the order of ``itertools.combinations(range(n), 2)``.
     policy
         Topology manager policy of the kubelet.
+    nic_links
+        Distance of each GPU from each NIC, one row per GPU; empty where no NIC is known.
+    speeds
+        Bandwidth of each pair in MB/s, one direction, in the order of `links`, where it is not that of the link types
+        (`core.links.gbps`) but configured or measured; empty if the link types say it all.
+    ring_mbps
+        Measured bus bandwidth of a collective of all GPUs in MB/s, None if none was measured.
 
     """
 
@@ -49,6 +56,9 @@ class DeviceClass:
     numa: tuple[int | None, ...]
     links: tuple[Link, ...]
     policy: TopologyPolicy = TopologyPolicy.NONE
+    nic_links: tuple[tuple[Link, ...], ...] = ()
+    speeds: tuple[int, ...] = ()
+    ring_mbps: int | None = None
 
     def __post_init__(self) -> None:
         pairs = len(self.models) * (len(self.models) - 1) // 2
@@ -56,6 +66,10 @@ class DeviceClass:
             raise ValueError(
                 f"{len(self.models)} GPUs need as many NUMA nodes and {pairs} links, not {len(self.numa)} and {len(self.links)}"
             )
+        if self.nic_links and len(self.nic_links) != len(self.models):
+            raise ValueError(f"{len(self.models)} GPUs need as many rows of NIC distances, not {len(self.nic_links)}")
+        if self.speeds and len(self.speeds) != pairs:
+            raise ValueError(f"{pairs} pairs need as many speeds, not {len(self.speeds)}")
 
     @classmethod
     def of(
@@ -98,12 +112,22 @@ class DeviceClass:
         return tuple(tuple(by_pair.get((min(i, j), max(i, j)), UNKNOWN_LINK) for j in span) for i in span)
 
 
+def default_speeds(device_class: DeviceClass) -> tuple[int, ...]:
+    """Return the bandwidth of each pair in MB/s by its link type, that of the slower GPU, in the order of ``links``."""
+    models = device_class.models
+    pairs = zip(combinations(range(device_class.gpus), 2), device_class.links, strict=True)
+    return tuple(round(1000 * min(gbps(link, models[a]), gbps(link, models[b]))) for (a, b), link in pairs)
+
+
 def class_hash(device_class: DeviceClass) -> str:
-    """Return 16 hex digits that are equal for machines that can share a table, in every process."""
+    """Return 16 hex digits that are equal for machines that can share a table, in every process and on every node."""
     content = [
         device_class.models,
         device_class.numa,
         [str(link) for link in device_class.links],
         device_class.policy if device_class.policy.restricts else None,
+        [[str(link) for link in row] for row in device_class.nic_links],
+        device_class.speeds,
+        device_class.ring_mbps,
     ]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]

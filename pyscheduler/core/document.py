@@ -119,6 +119,11 @@ class NodeDocument:
     warnings: tuple[Finding, ...] = ()
     findings: tuple[Finding, ...] = ()
 
+    @property
+    def whole(self) -> bool:
+        """Whether the document says itself what machine it is of; else its `class_hash` names that."""
+        return bool(self.links) or not self.class_hash
+
     def link(self, a: int, b: int) -> Link:
         """Return the link between GPU a and GPU b (indices)."""
         return self.links.get((min(a, b), max(a, b)), UNKNOWN_LINK)

@@ -23,6 +23,7 @@ __all__ = [
     "behind_switch",
     "gbps",
     "weight",
+    "words",
 ]
 
 
@@ -168,25 +169,38 @@ _XGMI_GBPS: Final[dict[str, float]] = {
     "MI210": 50.0,
     "MI250": 50.0,
     "MI250X": 50.0,
+    # As the labels of AMD's node labeller have it: MI250X in blades of HPE.
+    "MI200": 50.0,
     "MI300A": 64.0,
     "MI300X": 64.0,
+    "MI325": 64.0,
     "MI325X": 64.0,
+    "MI350": 76.8,
     "MI350X": 76.8,
+    "MI355": 76.8,
     "MI355X": 76.8,
 }
 _ANY_AMD_GBPS: Final = 46.0
 
-# The ends are NCCL's figures for PCIe 3.0 x16 (PCI_BW) and for the path between Skylake sockets (SKL_QPI_BW),
-# src/graph/topo.h. A link type does not tell the PCIe generation, so this is what every machine has. The steps between
-# only order the classes: each further bridge on the way costs a little. Nothing is promised of an unknown path.
-_PCIE_GBPS: Final[dict[Kind, float]] = {
-    Kind.PIX: 12.0,
-    Kind.PXB: 11.6,
-    Kind.PHB: 11.2,
-    Kind.NODE: 10.8,
-    Kind.PCIE: 10.4,
-    Kind.SYS: 10.0,
-    Kind.UNKNOWN: 0.0,
+# GB/s of the two ends of the PCIe ladder, by PCIe generation of the GPU. Nearest: NCCL's rates of x16 links by link
+# speed (src/graph/topo.cc, kvDictPciGen: 60, 120 and 240 in 100 Mb/s per lane, x 16 / 80). Farthest: between the
+# sockets of the CPUs of that time (src/graph/topo.h: SKL_QPI_BW, AMD_BW, SPR_QPI_BW).
+_PCIE_ENDS: Final[dict[int, tuple[float, float]]] = {3: (12.0, 10.0), 4: (24.0, 16.0), 5: (48.0, 22.0)}
+# What lies between only orders the classes: each further bridge on the way costs a little.
+_PCIE_STEPS: Final[dict[Kind, float]] = {
+    Kind.PIX: 0.0,
+    Kind.PXB: 0.2,
+    Kind.PHB: 0.4,
+    Kind.NODE: 0.6,
+    Kind.PCIE: 0.8,
+    Kind.SYS: 1.0,
+}
+# PCIe generation by the datasheet of the card. One that is not named counts as 3.0, which every machine has.
+_PCIE_GENERATION: Final[dict[str, int]] = {
+    **dict.fromkeys(("A100", "A800", "A30", "A40", "A10", "A16", "A2", "L4", "L40", "L40S", "L20"), 4),
+    **dict.fromkeys(("A4500", "A5000", "A5500", "A6000", "3090", "4090", "MI100", "MI200", "MI210", "MI250", "MI250X"), 4),
+    **dict.fromkeys(("H100", "H200", "H20", "H800", "GH200", "B100", "B200", "B300", "GB200", "GB300", "5090"), 5),
+    **dict.fromkeys(("MI300A", "MI300X", "MI325", "MI325X", "MI350", "MI350X", "MI355", "MI355X"), 5),
 }
 
 # The classic scale, for display: NVLink 1, one PCIe switch 5, across sockets 15, across nodes 50.
@@ -206,16 +220,26 @@ _WEIGHTS: Final[dict[Kind, int]] = {
 _WORD: Final = re.compile(r"[A-Z0-9]+")
 
 
-def _words(model: str | None) -> list[str]:
+def words(model: str | None) -> list[str]:
+    """Return the words of a model name, upper case: what tables of models are looked up by."""
     return _WORD.findall((model or "").upper())
 
 
 def _nvlink_port(model: str | None) -> _NvlinkPort:
-    return next((_NVLINK_PORTS[word] for word in _words(model) if word in _NVLINK_PORTS), _ANY_NVIDIA)
+    return next((_NVLINK_PORTS[word] for word in words(model) if word in _NVLINK_PORTS), _ANY_NVIDIA)
 
 
 def _xgmi_gbps(model: str | None) -> float:
-    return next((_XGMI_GBPS[word] for word in _words(model) if word in _XGMI_GBPS), _ANY_AMD_GBPS)
+    return next((_XGMI_GBPS[word] for word in words(model) if word in _XGMI_GBPS), _ANY_AMD_GBPS)
+
+
+def _pcie_gbps(kind: Kind, model: str | None) -> float:
+    """Return the bandwidth of a PCIe path; nothing is promised of an unknown one."""
+    if kind is Kind.UNKNOWN:
+        return 0.0
+    generation = next((_PCIE_GENERATION[word] for word in words(model) if word in _PCIE_GENERATION), 3)
+    near, far = _PCIE_ENDS[generation]
+    return near + (far - near) * _PCIE_STEPS[kind]
 
 
 def gbps(link: Link, model: str | None) -> float:
@@ -228,7 +252,7 @@ def gbps(link: Link, model: str | None) -> float:
         return link.count * _nvlink_port(model).gbps
     if link.kind is Kind.XGMI:
         return max(link.count, 1) * _xgmi_gbps(model)
-    return _PCIE_GBPS[link.kind]
+    return _pcie_gbps(link.kind, model)
 
 
 def behind_switch(links: Iterable[Link], model: str | None) -> bool:

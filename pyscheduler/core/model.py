@@ -11,6 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NewType
 
+from pyscheduler.core.findings import Finding
+from pyscheduler.core.place import NOWHERE, Place
+
 if TYPE_CHECKING:
     from pyscheduler.core.device_table import DeviceTable
 
@@ -100,13 +103,15 @@ class Machine:
     """The GPUs of one node and how they are linked.
 
     GPU i is bit i of every mask. `ids` and `uuids` have one entry per GPU;
-    `uuids[i]` is None where it is not known. `healthy` is a mask.
+    `uuids[i]` is None where it is not known. `healthy` is a mask. `assumed`
+    is true where nobody looked at this node: its links are those of a preset.
     """
 
     ids: tuple[str, ...]
     uuids: tuple[str | None, ...]
     healthy: int
     table: DeviceTable
+    assumed: bool = False
     _index_of: Mapping[str, int] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -134,21 +139,21 @@ InUse = Mapping[PodUid, tuple[str, ...]]
 class NodeFacts:
     """What the API says of one node.
 
-    `path` names the fabric domains, nearest first. `resource` is empty and
+    `place` says where it is in the fabric. `resource` is empty and
     `allocatable` 0 on a node without GPUs. `machine` is None where the links
     are not known; `in_use` is None where no agent reports, or, with
-    `in_use_unreadable`, where its report cannot be read. `findings` are
-    sentences on what is wrong with the node's documents.
+    `in_use_unreadable`, where its report cannot be read. `findings` say
+    what is wrong with the node's labels and documents.
     """
 
     name: str
-    path: tuple[str, ...] = ()
+    place: Place = NOWHERE
     resource: str = ""
     allocatable: int = 0
     machine: Machine | None = None
     in_use: InUse | None = None
     in_use_unreadable: bool = False
-    findings: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

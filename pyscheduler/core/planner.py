@@ -198,7 +198,9 @@ class Planner:
             return None
         choice = state.choose(shape.gpus)
         if choice is not None and state.facts.machine is not None:
-            return state.facts.machine.handles(choice.mask), _placement(choice.bottleneck, choice.model, advisory=False)
+            machine = state.facts.machine
+            # Of a machine that nobody looked at the links are a guess, and nobody makes the kubelet hand out these GPUs.
+            return machine.handles(choice.mask), _placement(choice.bottleneck, choice.model, advisory=machine.assumed)
         return self._any_gpus(node, state, shape.gpus), _placement(None, "count-only", advisory=True)
 
     def _any_gpus(self, node: int, state: NodeState, gpus: int) -> tuple[str, ...]:

@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from pyscheduler.core.device_class import DeviceClass, TopologyPolicy
-from pyscheduler.core.links import Link, behind_switch, gbps
+from pyscheduler.core.device_class import DeviceClass, TopologyPolicy, default_speeds
+from pyscheduler.core.links import Link, behind_switch
 from pyscheduler.core.rings import bottlenecks, packing
 
 __all__ = ["Ints", "SetWorth", "judge"]
@@ -105,11 +105,11 @@ def judge(device_class: DeviceClass) -> SetWorth:
 
 
 def _pair_mbps(device_class: DeviceClass) -> Ints:
-    """Return the bandwidth of each pair in MB/s, shape (n, n): that of the slower GPU."""
-    models, n = device_class.models, device_class.gpus
+    """Return the bandwidth of each pair in MB/s, shape (n, n)."""
+    n = device_class.gpus
     mbps = np.zeros((n, n), np.int64)
-    for (a, b), link in zip(combinations(range(n), 2), device_class.links, strict=True):
-        mbps[a, b] = mbps[b, a] = round(1000 * min(gbps(link, models[a]), gbps(link, models[b])))
+    for (a, b), speed in zip(combinations(range(n), 2), device_class.speeds or default_speeds(device_class), strict=True):
+        mbps[a, b] = mbps[b, a] = speed
     return mbps
 
 
@@ -123,8 +123,12 @@ def _ring_mbps(device_class: DeviceClass, pairs: Ints) -> tuple[Ints, Flags]:
     single = bottlenecks(fast)
     small = device_class.gpus <= _MAX_GPUS_PACKED
     total = _packings(fast, single) if small else np.where(_sizes(len(pairs)) > 2, 2 * single, single)
-    rings = np.minimum(total, _ports(device_class, fast))
-    return np.maximum(rings, bottlenecks(pairs)), (rings > 0) & small
+    on_fast = np.minimum(total, _ports(device_class, fast))
+    rings = np.maximum(on_fast, bottlenecks(pairs))
+    if device_class.ring_mbps and rings[-1]:
+        # What a collective of all GPUs was measured at corrects every set alike: the order within the machine stays.
+        rings = rings * device_class.ring_mbps // rings[-1]
+    return rings, (on_fast > 0) & small
 
 
 def _packings(fast: Ints, single: Ints) -> Ints:

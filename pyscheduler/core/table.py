@@ -9,6 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from pyscheduler.core.place import Domain
+
 __all__ = ["NodeTable"]
 
 
@@ -19,7 +21,7 @@ class NodeTable:
         self.epoch = epoch
         self.names: list[str] = []
         self._index: dict[str, int] = {}
-        self._paths: list[tuple[str, ...]] = []
+        self._paths: list[Domain] = []
         self._order: NDArray[np.intp] | None = None
 
     def __len__(self) -> int:
@@ -29,8 +31,8 @@ class NodeTable:
         """Return the node's index, None if it was never seen."""
         return self._index.get(name)
 
-    def place(self, name: str, path: tuple[str, ...]) -> int:
-        """Return the node's index, new at the first sight, and note its fabric path (nearest domain first)."""
+    def place(self, name: str, path: Domain) -> int:
+        """Return the node's index, new at the first sight, and note its path in the fabric."""
         index = self._index.setdefault(name, len(self.names))
         if index == len(self.names):
             self.names.append(name)

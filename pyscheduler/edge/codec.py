@@ -126,7 +126,7 @@ def node(index: int, name: str, state: NodeState, holdings: Iterable[Holding]) -
         count_only=state.count_only and state.facts.allocatable > 0,
         class_hash=machine.table.class_hash if machine else "",
         gpus=_gpus(state, list(holdings)),
-        findings=state.facts.findings,
+        findings=[finding.message for finding in state.facts.findings],
     )
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
-from pyscheduler.core.model import NodeFacts, PodFacts
+from pyscheduler.core.model import PodFacts
+from pyscheduler.core.record import NodeRecord
 from pyscheduler.readers.objects import ObjectReader
 
-__all__ = ["Page", "node_page", "pod_page"]
+__all__ = ["Page", "node_page", "pod_page", "raw_page"]
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -28,14 +32,37 @@ class Page(Generic[T]):
     unread: tuple[str, ...] = ()
 
 
+def _without_collector(read: Callable[P, T]) -> Callable[P, T]:
+    """Let a function run without the cycle collector: what it makes has no cycles, and to search it costs a third of the time."""
+
+    @functools.wraps(read)
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        was_on = gc.isenabled()
+        gc.disable()
+        try:
+            return read(*args, **kwargs)
+        finally:
+            if was_on:
+                gc.enable()
+
+    return run
+
+
+@_without_collector
 def pod_page(reader: ObjectReader, text: bytes) -> Page[PodFacts]:
     """Return the pods of a page that ask for GPUs."""
     return _page(json.loads(text), reader.pod)
 
 
-def node_page(reader: ObjectReader, text: bytes) -> Page[tuple[NodeFacts, str | None]]:
-    """Return the nodes of a page, each with the text of its topology annotation."""
+@_without_collector
+def node_page(reader: ObjectReader, text: bytes) -> Page[NodeRecord]:
+    """Return the nodes of a page."""
     return _page(json.loads(text), reader.node)
+
+
+def raw_page(text: bytes) -> Page[Mapping[str, Any]]:
+    """Return the objects of a page as they are."""
+    return _page(json.loads(text), lambda raw: raw)
 
 
 def _page(raw: dict[str, Any], read: Callable[[Mapping[str, Any]], T | None]) -> Page[T]:

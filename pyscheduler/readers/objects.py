@@ -8,15 +8,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from pyscheduler.core.model import ContainerKind, ContainerRequest, InUse, NodeFacts, PodFacts, PodUid
+from pyscheduler.core import presets
+from pyscheduler.core.document import NodeDocument
+from pyscheduler.core.findings import Finding, Severity
+from pyscheduler.core.model import ContainerKind, ContainerRequest, InUse, PodFacts, PodUid
+from pyscheduler.core.record import NodeRecord
+from pyscheduler.errors import DocumentError
+from pyscheduler.readers import node_document
+from pyscheduler.readers.fabric.hypernodes import HyperNodes
+from pyscheduler.readers.fabric.places import Placement, place_of
+from pyscheduler.readers.fabric.rules import Rules
 
-__all__ = ["GPUS", "IN_USE", "TOPOLOGY", "ObjectReader"]
+__all__ = ["GPUS", "IN_USE", "PRESET", "TOPOLOGY", "ObjectReader"]
 
 TOPOLOGY = "pyscheduler.io/topology"
+PRESET = "pyscheduler.io/preset"
 IN_USE = "pyscheduler.io/in-use"
 GPUS = "pyscheduler.io/gpus"
 
@@ -24,7 +34,15 @@ GPUS = "pyscheduler.io/gpus"
 COUNT_MAX = 1_000_000
 _DIGITS_MAX = 18
 
+Findings = tuple[Finding, ...]
+
 _FINISHED = ("Succeeded", "Failed")
+
+# Labels that name the card: NVIDIA's GPU feature discovery, AMD's node labeller in both generations.
+_PRODUCT_LABELS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "beta.amd.com/gpu.product-name")
+# How AMD's node labeller says that cards are partitioned; SPX is a whole card.
+_PARTITION = "amd.com/compute-memory-partition"
+_BY_NUMBER = "its GPUs are given out by number only"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +53,15 @@ class ObjectReader:
     ----------
     resources
         Extended resources that are whole GPUs.
-    levels
-        Node label keys of the fabric levels, nearest first.
+    rules
+        How node labels say where a node is in the fabric.
+    hypernodes
+        Volcano's HyperNodes, where these say it instead.
     """
 
     resources: tuple[str, ...]
-    levels: tuple[str, ...] = ()
+    rules: Rules = field(default_factory=Rules)
+    hypernodes: HyperNodes | None = None
 
     def pod(self, raw: Mapping[str, Any]) -> PodFacts | None:
         """Return the pod, or None if it asks for no GPU."""
@@ -61,22 +82,35 @@ class ObjectReader:
             claimed=bool(status.get("extendedResourceClaimStatus")),
         )
 
-    def node(self, raw: Mapping[str, Any]) -> tuple[NodeFacts, str | None]:
-        """Return the node without its machine, and the text of its topology annotation (None if it has none)."""
-        meta = raw["metadata"]
-        labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}
-        resource, allocatable = self._capacity((raw.get("status") or {}).get("allocatable") or {})
-        in_use, finding = _in_use(annotations.get(IN_USE))
-        facts = NodeFacts(
-            name=meta["name"],
-            path=tuple(value for key in self.levels if (value := labels.get(key))),
+    def node(self, raw: Mapping[str, Any]) -> NodeRecord:
+        """Return what the Node object says."""
+        meta, status = raw["metadata"], raw.get("status") or {}
+        name, labels, annotations = meta["name"], meta.get("labels") or {}, meta.get("annotations") or {}
+        resource, allocatable = self._capacity(status.get("allocatable") or {})
+        capacity = max(allocatable, _count((status.get("capacity") or {}).get(resource)))
+        document, preset, about_document = _document(annotations.get(TOPOLOGY), labels, capacity, split=_is_split(status, labels))
+        in_use, about_use = _in_use(annotations.get(IN_USE))
+        placement = self._place(name, labels)
+        # A node without GPUs is never a candidate: where it is matters to nobody.
+        about_place = placement.findings if capacity or document else ()
+        found = (*about_document, *about_use, *about_place)
+        return NodeRecord(
+            name=name,
+            place=placement.place,
+            levels=placement.levels,
             resource=resource,
+            capacity=capacity,
             allocatable=allocatable,
+            document=document,
+            preset=preset,
+            boot_id=(status.get("nodeInfo") or {}).get("bootID") or None,
             in_use=in_use,
-            in_use_unreadable=bool(finding),
-            findings=(finding,) if finding else (),
+            in_use_unreadable=bool(about_use),
+            findings=tuple([replace(finding, node=name) for finding in found]),
         )
-        return facts, annotations.get(TOPOLOGY)
+
+    def _place(self, name: str, labels: Mapping[str, str]) -> Placement:
+        return place_of(labels, name, self.rules) if self.hypernodes is None else self.hypernodes.place_of(name, labels)
 
     def _containers(self, spec: Mapping[str, Any]) -> tuple[ContainerRequest, ...]:
         found: list[ContainerRequest] = []
@@ -133,15 +167,61 @@ def _named(raw: Any) -> dict[str, tuple[str, ...]] | None:
     return {str(k): tuple(v) for k, v in raw.items()}
 
 
-def _in_use(text: str | None) -> tuple[InUse | None, str]:
+def _document(
+    text: str | None, labels: Mapping[str, str], capacity: int, *, split: bool
+) -> tuple[NodeDocument | None, str | None, Findings]:
+    """Return the node's document, the name of the preset if it is one, and what is wrong with it."""
+    if text is not None:
+        try:
+            document = node_document.parse(text)
+        except DocumentError as cause:
+            what = f"annotation {TOPOLOGY} {cause}; {_BY_NUMBER}"
+            return None, None, (Finding("document-unusable", what, severity=Severity.ERROR),)
+        except Exception as cause:  # noqa: BLE001  a document that trips a bug must not keep the service from other nodes
+            what = f"annotation {TOPOLOGY} cannot be used ({type(cause).__name__}: {cause}); {_BY_NUMBER}"
+            return None, None, (Finding("document-unusable", what, "please report it", severity=Severity.ERROR),)
+        return document, None, tuple([replace(f, message=f"annotation {TOPOLOGY}: {f.message}") for f in document.findings])
+    return _preset(labels, capacity, split=split) if capacity else (None, None, ())
+
+
+def _is_split(status: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    """Tell whether some cards of the node are partitioned: then the number of its whole GPUs does not say what machine it is."""
+    slices = any(_count(number) for key, number in (status.get("capacity") or {}).items() if key.startswith("nvidia.com/mig-"))
+    return slices or labels.get(_PARTITION, "SPX").upper()[:3] != "SPX"
+
+
+def _preset(labels: Mapping[str, str], capacity: int, *, split: bool) -> tuple[NodeDocument | None, str | None, Findings]:
+    """Return the preset that the operator names, else the one of the product that the node has."""
+    named = labels.get(PRESET)
+    product = next((labels[key] for key in _PRODUCT_LABELS if labels.get(key)), None)
+    name = named or (presets.for_product(product, capacity) if product and not split else None)
+    if name is None:
+        return None, None, ()
+    try:
+        document = presets.document(name, product)
+    except presets.UnknownPresetError as cause:
+        what = f"label {PRESET}: {cause}; {_BY_NUMBER}"
+        return None, None, (Finding("preset-unknown", what, severity=Severity.ERROR),)
+    if len(document.gpus) != capacity:
+        what = f"label {PRESET}: preset {name} has {len(document.gpus)} GPUs, the node {capacity}; {_BY_NUMBER}"
+        return (
+            None,
+            None,
+            (Finding("preset-differs", what, "name the right preset, or annotate the node", severity=Severity.ERROR),),
+        )
+    return document, name, ()
+
+
+def _in_use(text: str | None) -> tuple[InUse | None, Findings]:
     """Return the agent's report and what is wrong with it. None: no agent reports, or not readably."""
     if text is None:
-        return None, ""
+        return None, ()
     try:
         pods = json.loads(text)["pods"]
-        return {PodUid(uid): _handles(shares) for uid, shares in pods.items()}, ""
+        return {PodUid(uid): _handles(shares) for uid, shares in pods.items()}, ()
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return None, f'annotation {IN_USE} is not of the form {{"observed_at", "pods": {{uid: {{container: [UUID]}}}}}}: ignored'
+        what = f'annotation {IN_USE} is not of the form {{"observed_at", "pods": {{uid: {{container: [UUID]}}}}}}: ignored'
+        return None, (Finding("in-use-unusable", what, "let the agent write it anew", severity=Severity.ERROR),)
 
 
 def _handles(shares: Any) -> tuple[str, ...]:

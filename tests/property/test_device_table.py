@@ -21,7 +21,11 @@ from scipy.optimize import linprog
 from deploy.local import machines
 from pyscheduler.core.device_table import DeviceClass, DeviceTable
 
-PATH_GBPS = {"PIX": 12.0, "PXB": 11.6, "PHB": 11.2, "NODE": 10.8, "SYS": 10.0, "?": 0.0}
+# By PCIe generation.
+PATH_GBPS = {
+    3: {"PIX": 12.0, "PXB": 11.6, "PHB": 11.2, "NODE": 10.8, "SYS": 10.0, "?": 0.0},
+    4: {"PIX": 24.0, "PXB": 22.4, "PHB": 20.8, "NODE": 19.2, "SYS": 16.0, "?": 0.0},
+}
 Gpus = tuple[int, ...]
 
 
@@ -39,6 +43,7 @@ class Oracle:
     nvlinks: int = 18
     policy: str = "none"
     exact: bool = True
+    pcie: int = 3
     rings: dict[Gpus, float] = field(default_factory=dict)
     carvings: dict[tuple[Gpus, int], tuple[int, int, int]] = field(default_factory=dict)
 
@@ -55,7 +60,7 @@ class Oracle:
         return int(link.removeprefix("NV").removeprefix("XGMI")) if link[:2] in {"NV", "XG"} else 0
 
     def rate(self, a: int, b: int) -> float:
-        return self.count(a, b) * self.per_link or PATH_GBPS[self.link(a, b)]
+        return self.count(a, b) * self.per_link or PATH_GBPS[self.pcie][self.link(a, b)]
 
     def port(self, gpu: int) -> float:
         """Bandwidth that a GPU shares among its peers."""
@@ -156,13 +161,14 @@ def members(free_or_set: int) -> Gpus:
 @cache
 def real(machine: str) -> tuple[Oracle, DeviceTable]:
     """A real machine, twice: the oracle's rates are those of its model."""
-    per_link, nvlinks = {"dgx-1v": (20.0, 6), "a6000x8-bridged": (12.0, 4), "mi250x": (50.0, 18)}[machine]
+    per_link, nvlinks, pcie = {"dgx-1v": (20.0, 6, 3), "a6000x8-bridged": (12.0, 4, 4), "mi250x": (50.0, 18, 4)}[machine]
     document = machines.document(machine, "n1")
     oracle = Oracle(
         {(int(link["a"][3:]), int(link["b"][3:])): link["type"] for link in document["links"]},
         tuple(gpu["numa"] for gpu in document["gpus"]),
         per_link,
         nvlinks,
+        pcie=pcie,
     )
     return oracle, table_of(oracle, document["gpus"][0]["model"])
 

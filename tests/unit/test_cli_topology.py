@@ -114,6 +114,43 @@ def test_yaml_is_read_as_json():
     assert input_text.as_json("a: &a [*a]\n") is None
 
 
+@pytest.mark.parametrize(
+    "text", ["010", "1.10", "yes", "No", "0x1f", "1_000", "12:30:45", "2027-03-01", "1e3", ".inf", "9" * 19, "-0", "Null", "="]
+)
+def test_what_yaml_would_make_a_value_of_stays_text(text):
+    assert json.loads(input_text.as_json(f"rack: {text}\n{text}: 1\n") or "") == {"rack": text, text: 1}
+
+
+def test_what_json_writes_the_same_is_a_value():
+    text = "numa: 12\noffset: -3\nhealthy: true\nshared: false\nname:\nhost: ~\npath: null\nlabel: '7'\n"
+    expected = {
+        "numa": 12,
+        "offset": -3,
+        "healthy": True,
+        "shared": False,
+        "name": None,
+        "host": None,
+        "path": None,
+        "label": "7",
+    }
+
+    assert json.loads(input_text.as_json(text) or "") == expected
+
+
+def test_yaml_mappings_are_merged():
+    assert json.loads(input_text.as_json("a: &a {x: 1}\nb: {<<: *a, y: 2}\n") or "")["b"] == {"x": 1, "y": 2}
+
+
+def test_labels_of_yaml_are_the_domains_as_written(run, file):
+    nodes = "".join(
+        f"- metadata:\n    name: n{number}\n    labels:\n      network.topology.nvidia.com/leaf: {leaf}\n  kind: Node\n"
+        for number, leaf in enumerate(("010", "1.10", "yes"))
+    )
+    result = run(file(nodes), "-o", "json")
+
+    assert [node["path"] for node in json.loads(result.out)["nodes"]] == [["010"], ["1.10"], ["yes"]]
+
+
 def test_yaml_aliases_that_explode_are_refused(monkeypatch):
     monkeypatch.setattr(input_text, "LIMIT_BYTES", 1 << 20)
     levels = [f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in zip("abcdefg", "bcdefgh", strict=True)]

@@ -8,6 +8,7 @@ import pytest
 
 from pyscheduler.config import Config
 from pyscheduler.errors import ConfigError
+from pyscheduler.readers.fabric.rules import FabricConfig
 
 
 def _file(folder: Path, text: str) -> Path:
@@ -23,9 +24,9 @@ def test_defaults_hold_without_a_file() -> None:
 
 
 def test_file_is_read_and_the_command_line_wins(tmp_path: Path) -> None:
-    path = _file(tmp_path, "socket: /a\nhttp_port: 0\nlevels: [rack]\n")
+    path = _file(tmp_path, "socket: /a\nhttp_port: 0\nfabric: {source: hypernodes}\n")
     config = Config.load(path, socket="/b", kubeconfig=None)
-    assert (config.socket, config.http_port, config.levels, config.kubeconfig) == ("/b", 0, ("rack",), None)
+    assert (config.socket, config.http_port, config.fabric.source, config.kubeconfig) == ("/b", 0, "hypernodes", None)
 
 
 def test_empty_file_means_the_defaults(tmp_path: Path) -> None:
@@ -40,7 +41,9 @@ def test_empty_file_means_the_defaults(tmp_path: Path) -> None:
         pytest.param("http_port: true", "http_port: True must be", id="a truth value is no port"),
         pytest.param("log_format: xml", "log_format: 'xml' is none of json, text", id="unknown format"),
         pytest.param("resources: []", "resources: () must be a list of names", id="no resource"),
-        pytest.param("levels: rack", "levels: 'rack' must be a list of names", id="a text is no list"),
+        pytest.param("resources: gpu", "resources: 'gpu' must be a list of names", id="a text is no list"),
+        pytest.param("levels: [rack]", "write `fabric: {pools: [{name: all, levels: [...]}]}`", id="where levels are written"),
+        pytest.param("1: a", "1: unknown", id="a key that is no text"),
         pytest.param(f"socket: /{'x' * 120}", "longer than 107 bytes", id="socket path that the kernel refuses"),
         pytest.param("- a", "must be a mapping", id="a list"),
         pytest.param("a: [", "is not YAML", id="not YAML"),
@@ -63,3 +66,89 @@ def test_all_problems_are_listed_at_once(tmp_path: Path) -> None:
 def test_missing_file_names_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="name an existing file with --config"):
         Config.load(tmp_path / "none.yaml")
+
+
+POOLS = """
+fabric:
+  pools:
+    - name: h200
+      selector: {dc.example/card: "h200", dc.example/spare: ""}
+      order: farthest-first
+      levels: [dc.example/hall, {name: rack, label: dc.example/rack}]
+    - name: racks
+      levels: [dc.example/rack]
+      nvlink_domain: dc.example/nvl
+"""
+
+
+def test_pools_are_read_nearest_first(tmp_path: Path) -> None:
+    cards, racks = Config.load(_file(tmp_path, POOLS)).fabric.pools
+
+    assert [(level.name, level.keys) for level in cards.levels] == [
+        ("rack", ("dc.example/rack",)),
+        ("dc.example/hall", ("dc.example/hall",)),
+    ]
+    assert dict(cards.selector) == {"dc.example/card": "h200", "dc.example/spare": ""}
+    assert (racks.name, racks.selector, racks.nvlink_domain) == ("racks", (), "dc.example/nvl")
+
+
+def test_rules_hold_the_pools(tmp_path: Path) -> None:
+    config = Config.load(_file(tmp_path, POOLS))
+
+    assert config.fabric.rules.pools == config.fabric.pools
+
+
+@pytest.mark.parametrize("text", ["fabric:", "fabric: {}", "fabric: {source: labels}", "fabric: {pools: []}"])
+def test_a_fabric_without_settings_is_read_by_the_known_labels(tmp_path: Path, text: str) -> None:
+    assert Config.load(_file(tmp_path, text)).fabric == FabricConfig("labels", "default", ())
+
+
+def test_a_topology_of_kueue_is_named(tmp_path: Path) -> None:
+    fabric = Config.load(_file(tmp_path, "fabric: {source: kueue, topology: gpus}")).fabric
+
+    assert (fabric.source, fabric.topology) == ("kueue", "gpus")
+
+
+@pytest.mark.parametrize(
+    ("fabric", "says"),
+    [
+        ("labels", "fabric: 'labels' must be a mapping with source, topology, pools"),
+        ("{sources: labels}", "fabric.sources: unknown; known are source, topology, pools"),
+        ("{source: volcano}", "fabric.source: 'volcano' is none of labels, hypernodes, kueue"),
+        ("{source: [labels]}", "fabric.source: ['labels'] is none of"),
+        ("{topology: gpus}", "fabric.topology: has a meaning with source: kueue alone"),
+        ("{source: kueue, topology: 7}", "fabric.topology: 7 must be a text"),
+        ("{source: kueue, pools: []}", "fabric.pools: has a meaning with source: labels alone"),
+        ("{pools: {name: a}}", "fabric.pools: {'name': 'a'} must be a list"),
+        ("{pools: [a]}", "fabric.pools[0]: 'a' must be a mapping"),
+        ("{pools: [{levels: [a]}]}", "fabric.pools[0].name: is missing"),
+        ("{pools: [{name: a}]}", "fabric.pools[0].levels: is missing"),
+        ("{pools: [{name: '', levels: []}]}", "fabric.pools[0].name: '' must be a text"),
+        ("{pools: [{name: a, levels: a}]}", "fabric.pools[0].levels: 'a' must be a list"),
+        ("{pools: [{name: a, level: [], levels: []}]}", "fabric.pools[0].level: unknown"),
+        ("{pools: [{name: a, levels: [a, 7]}]}", "fabric.pools[0].levels[1]: 7 must be a label key"),
+        ("{pools: [{name: a, levels: ['a b']}]}", "fabric.pools[0].levels[0]: 'a b' must be a label key"),
+        ("{pools: [{name: a, levels: [{name: a}]}]}", "fabric.pools[0].levels[0].label: is missing"),
+        ("{pools: [{name: a, levels: [{name: a, key: b, label: c}]}]}", "fabric.pools[0].levels[0].key: unknown"),
+        ("{pools: [{name: a, levels: [{name: r, label: a}, {name: r, label: b}]}]}", "levels[1]: name 'r' is that of"),
+        ("{pools: [{name: a, levels: [{name: r, label: a}, {name: s, label: a}]}]}", "levels[1]: label 'a' is that of"),
+        ("{pools: [{name: a, levels: [], order: outward}]}", "fabric.pools[0].order: 'outward' is none of nearest-first,"),
+        ("{pools: [{name: a, levels: [], nvlink_domain: ''}]}", "fabric.pools[0].nvlink_domain: '' must be a label key"),
+        ("{pools: [{name: a, levels: [], selector: gpu}]}", "fabric.pools[0].selector: 'gpu' must be a mapping"),
+        ("{pools: [{name: a, levels: [], selector: {gpu: true}}]}", "fabric.pools[0].selector.gpu: True must be a text; put"),
+        ("{pools: [{name: a, levels: [], selector: {'g p': x}}]}", "fabric.pools[0].selector: 'g p' must be a label key"),
+        ("{pools: [{name: a, levels: []}, {name: b, levels: []}]}", "fabric.pools[0]: has no selector, so the pools after"),
+        ("{pools: [{name: a, levels: [], selector: {x: y}}, {name: a, levels: []}]}", "fabric.pools[1]: name 'a' is that of"),
+    ],
+)
+def test_a_bad_fabric_is_refused_with_path_and_fix(tmp_path: Path, fabric: str, says: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Config.load(_file(tmp_path, f"fabric: {fabric}"))
+    assert says in str(caught.value)
+
+
+def test_all_problems_of_a_fabric_are_listed_with_those_of_the_rest(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Config.load(_file(tmp_path, "fabric: {source: x, pools: [{nam: a}]}\nhttp_port: -1"))
+    paths = ("fabric.source:", "pools[0].nam:", "pools[0].name:", "pools[0].levels:", "http_port:")
+    assert all(path in str(caught.value) for path in paths)

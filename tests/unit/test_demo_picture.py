@@ -107,7 +107,7 @@ def test_why_follows_from_the_choices(node: str, gpus: tuple[int, ...], nodes: t
 def test_why_of_a_single_gpu_names_what_it_would_cost() -> None:
     sentence = row("e", "bridged", (1,), None, ("volta", "bridged")).why
     assert sentence == (
-        "its best link to a free GPU has 10 GB/s (others up to 240): larger jobs miss it least; "
+        "its best link to a free GPU has 16 GB/s (others up to 240): larger jobs miss it least; "
         "on volta it would cost a link of 40 GB/s"
     )
 

@@ -136,7 +136,7 @@ def test_ring_bandwidth_on_dgx_1v(k: int, best: int, middle: int, without_nvlink
         ("dgx-2", range(16), 16, 120.0, 14400.0, 2, "NV6", "bottleneck-ring"),
         # Three direct links a GPU, all in use.
         ("mi210x4", range(4), 4, 150.0, 300.0, 2, "XGMI1", "ring-packing"),
-        ("a100-pcie-bridged", range(4), 4, 10.0, 520.0, 2, "SYS", "bottleneck-ring"),
+        ("a100-pcie-bridged", range(4), 4, 16.0, 544.0, 2, "SYS", "bottleneck-ring"),
     ],
 )
 def test_describes_the_set(
@@ -184,7 +184,7 @@ def test_bandwidth_does_not_come_from_the_number_of_gpus_alone() -> None:
     assert seven is not None
     assert eight is not None
     assert (members(seven), seven.ring_gbps) == ({0, 1, 3, 4, 5, 6, 7}, 370.8)
-    assert (eight.ring_gbps, eight.bottleneck) == (10.8, "NODE")
+    assert (eight.ring_gbps, eight.bottleneck) == (32.4, "NODE")
     assert members(broken.choose(255, 1)) == {2}
 
 

@@ -7,11 +7,16 @@ from typing import Any
 
 import pytest
 
+from deploy.local import machines
 from pyscheduler.core.model import ContainerKind
+from pyscheduler.readers import node_document
+from pyscheduler.readers.fabric.label_families import Level
+from pyscheduler.readers.fabric.rules import PoolConfig, Rules
 from pyscheduler.readers.lists import pod_page
 from pyscheduler.readers.objects import COUNT_MAX, ObjectReader
 
-READER = ObjectReader(("nvidia.com/gpu", "amd.com/gpu"), ("tier-0", "tier-1"))
+LEVELS = (Level("rack", ("tier-0",)), Level("hall", ("tier-1",)))
+READER = ObjectReader(("nvidia.com/gpu", "amd.com/gpu"), Rules((PoolConfig("all", LEVELS),)))
 
 
 def _pod(spec: dict[str, Any], annotations: dict[str, str] | None = None, status: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -86,31 +91,82 @@ def test_terminal_phases_are_finished(phase: str) -> None:
     assert pod.finished
 
 
-def _node(allocatable: dict[str, str], annotations: dict[str, str] | None = None, **labels: str) -> dict[str, Any]:
+def _node(
+    allocatable: dict[str, str], annotations: dict[str, str] | None = None, labels: dict[str, str] | None = None
+) -> dict[str, Any]:
     return {
-        "metadata": {"name": "n1", "labels": {k.replace("_", "-"): v for k, v in labels.items()}, "annotations": annotations},
+        "metadata": {"name": "n1", "labels": labels, "annotations": annotations},
         "status": {"allocatable": allocatable},
     }
 
 
-def test_node_has_resource_count_path_and_topology_text() -> None:
-    facts, text = READER.node(_node({"amd.com/gpu": "4", "cpu": "8"}, {"pyscheduler.io/topology": "{}"}, tier_0="l", tier_1="s"))
-    assert (facts.resource, facts.allocatable, facts.path, text) == ("amd.com/gpu", 4, ("l", "s"), "{}")
+def test_node_has_resource_count_and_place() -> None:
+    node = READER.node(_node({"amd.com/gpu": "4", "cpu": "8"}, labels={"tier-0": "l", "tier-1": "s"}))
+    assert (node.resource, node.allocatable, node.capacity) == ("amd.com/gpu", 4, 4)
+    assert node.place.path == (("rack", "l"), ("hall", "s"))
+    assert node.levels == ("rack", "hall")
+
+
+def test_node_has_its_own_document() -> None:
+    text = json.dumps(machines.document("hgx-h100", "n1"))
+    node = READER.node(_node({"nvidia.com/gpu": "8"}, {"pyscheduler.io/topology": text}))
+    assert node.document == node_document.parse(text)
+    assert node.preset is None
+
+
+def test_unusable_document_is_an_error_that_says_what_follows() -> None:
+    node = READER.node(
+        _node({"nvidia.com/gpu": "8"}, {"pyscheduler.io/topology": "{"}, labels={"nvidia.com/gpu.product": "NVIDIA-H200"})
+    )
+    assert node.document is None
+    assert [(f.code, f.node) for f in node.findings if f.code == "document-unusable"] == [("document-unusable", "n1")]
+    assert "by number only" in node.findings[0].message
+
+
+def test_product_label_gives_a_node_without_document_its_preset() -> None:
+    node = READER.node(_node({"nvidia.com/gpu": "8"}, labels={"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}))
+    assert node.preset == "hgx-h100"
+    assert node.document is not None
+    assert {str(link) for link in node.document.links.values()} == {"NV18"}
+
+
+def test_sick_gpus_do_not_change_what_machine_a_node_is() -> None:
+    raw = _node({"nvidia.com/gpu": "6"}, labels={"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"})
+    raw["status"]["capacity"] = {"nvidia.com/gpu": "8"}
+    assert READER.node(raw).preset == "hgx-h100"
+
+
+def test_partitioned_cards_have_no_preset() -> None:
+    raw = _node({"nvidia.com/gpu": "4"}, labels={"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"})
+    raw["status"]["capacity"] = {"nvidia.com/gpu": "4", "nvidia.com/mig-1g.10gb": "28"}
+    assert READER.node(raw).document is None
+
+
+def test_preset_label_goes_before_the_product() -> None:
+    labels = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "pyscheduler.io/preset": "dgx-h100"}
+    assert READER.node(_node({"nvidia.com/gpu": "8"}, labels=labels)).preset == "dgx-h100"
+
+
+@pytest.mark.parametrize(("preset", "code"), [("dgx-9", "preset-unknown"), ("dgx-2", "preset-differs")])
+def test_preset_that_cannot_be_is_an_error_and_the_node_is_counted(preset: str, code: str) -> None:
+    node = READER.node(_node({"nvidia.com/gpu": "8"}, labels={"pyscheduler.io/preset": preset}))
+    assert node.document is None
+    assert code in [f.code for f in node.findings]
 
 
 def test_empty_level_labels_are_missing() -> None:
-    facts, _ = READER.node(_node({}, tier_0="", tier_1="s"))
-    assert (facts.path, facts.resource, facts.allocatable) == (("s",), "", 0)
+    node = READER.node(_node({}, labels={"tier-0": "", "tier-1": "s"}))
+    assert (node.place.path, node.resource, node.allocatable) == ((("hall", "s"),), "", 0)
 
 
 def test_resource_with_capacity_wins_over_one_that_fell_to_zero() -> None:
-    facts, _ = READER.node(_node({"nvidia.com/gpu": "0", "amd.com/gpu": "2"}))
+    facts = READER.node(_node({"nvidia.com/gpu": "0", "amd.com/gpu": "2"}))
     assert (facts.resource, facts.allocatable) == ("amd.com/gpu", 2)
 
 
 def test_agents_report_names_each_pods_devices_once() -> None:
     report = {"observed_at": "2026-01-01T00:00:00Z", "pods": {"u1": {"init": ["GPU-a"], "main": ["GPU-a", "GPU-b"]}}}
-    facts, _ = READER.node(_node({}, {"pyscheduler.io/in-use": json.dumps(report)}))
+    facts = READER.node(_node({}, {"pyscheduler.io/in-use": json.dumps(report)}))
     assert facts.in_use == {"u1": ("GPU-a", "GPU-b")}
     assert facts.findings == ()
 
@@ -119,9 +175,9 @@ def test_agents_report_names_each_pods_devices_once() -> None:
     "text", ["x", "[]", "{}", '{"pods": []}', '{"pods": {"u": ["GPU-a"]}}', '{"pods": {"u": {"c": "GPU-a"}}}']
 )
 def test_unreadable_report_is_unknown_and_told_never_empty(text: str) -> None:
-    facts, _ = READER.node(_node({}, {"pyscheduler.io/in-use": text}))
+    facts = READER.node(_node({}, {"pyscheduler.io/in-use": text}))
     assert facts.in_use is None
-    assert "pyscheduler.io/in-use" in facts.findings[0]
+    assert "pyscheduler.io/in-use" in facts.findings[0].message
 
 
 def test_page_of_pods_keeps_only_gpu_pods() -> None:
@@ -135,7 +191,7 @@ def test_page_of_pods_keeps_only_gpu_pods() -> None:
 
 def test_absurd_quantities_are_bounded() -> None:
     for text in ("3000000001", "9" * 5000, "1G"):
-        assert READER.node(_node({"nvidia.com/gpu": text}))[0].allocatable == COUNT_MAX
+        assert READER.node(_node({"nvidia.com/gpu": text})).allocatable == COUNT_MAX
 
 
 def test_object_that_cannot_be_read_is_named_and_the_others_are_read() -> None:

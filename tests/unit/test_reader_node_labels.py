@@ -48,6 +48,7 @@ def test_the_highest_layer_of_aws_is_nearest():
     text = objects(a={f"{AWS}1": "root", f"{AWS}2": "mid", f"{AWS}3": "near"})
 
     assert paths(text) == {"a": ["near", "mid", "root"]}
+    assert node_labels.read(text).body["levels"] == ["layer-3", "layer-2", "layer-1"]
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,9 @@ def test_a_matrix_as_printed():
         HEADER.replace("NIC0\t", "NI\nC0 ", 1) + ROW0 + ROW1,
         HEADER.replace("NIC0\tCPU", "NIC0CPU") + ROW0 + ROW1,
         WHOLE.replace(" X ", "x"),
+        WHOLE.lower(),
+        WHOLE.lower().replace("gpu numa id", "GPU NUMA ID").expandtabs(8),
+        WHOLE.replace("GPU", "Gpu"),
         WHOLE.replace("\nGPU1\t", "\nGPU1"),
         WHOLE.rstrip("\n"),
         "| |" + WHOLE.strip().replace("\t\t", "\t").replace("\t", "|").replace("\n", "|\n|") + "|\n",
@@ -70,7 +73,7 @@ def test_a_matrix_as_printed():
     ids=[
         "ansi", "ansi without escape", "crlf", "blanks", "header flush left", "indented", "mail quote", "log stamps", "prose",
         "rows out of order", "error line", "wrapped header", "header wrapped in a name", "title fused", "lower-case x",
-        "label fused", "no newline at the end", "markdown",
+        "all lower case", "lower case of blanks", "mixed case", "label fused", "no newline at the end", "markdown",
     ],
 )  # fmt: skip
 def test_what_terminals_and_editors_do_to_it_changes_nothing(text):
@@ -298,6 +301,102 @@ def test_machines_with_a_name_above_them_are_told_apart():
         ("n-1", "n-1", "NV4"),
         ("n-2", "n-2", "NV2"),
     ]
+
+
+def labelled(label: str, text: str = WHOLE) -> list[str]:
+    return [f"{label}{line}" for line in text.splitlines()]
+
+
+def by_host(reading: Reading) -> dict[tuple[str, str, str], str]:
+    assert all(link["a_host"] == link["b_host"] for link in reading.body["links"])
+    return {(link["a_host"], link["a"], link["b"]): link["type"] for link in reading.body["links"]}
+
+
+@pytest.mark.parametrize("label", ["gpu-r2n7: ", "gpu7: ", "n7.example.org: "])
+def test_a_machine_that_each_line_names_is_its_host(label):
+    reading = read("\n".join(labelled(label)) + "\n")
+
+    assert reading.complete
+    assert codes(reading) == []
+    assert links(reading) == EXPECTED
+    assert affinities(reading) == AFFINITIES
+    assert {gpu["host"] for gpu in reading.body["gpus"]} == {label.removesuffix(": ")}
+
+
+@pytest.mark.parametrize("label", ["[0] ", "0: ", "[1,3]<stdout>:", "[1,3]<stdout>: "])
+def test_the_number_of_a_process_is_no_host(label):
+    reading = read("\n".join(labelled(label)) + "\n")
+
+    assert links(reading) == EXPECTED
+    assert affinities(reading) == AFFINITIES
+    assert not any("host" in gpu for gpu in reading.body["gpus"])
+
+
+def test_machines_that_each_line_names_are_told_apart_also_where_their_lines_are_mixed():
+    mixed = zip(labelled("n5: "), labelled("n6: ", WHOLE.replace("NV4", "NV2")), strict=True)
+    reading = read("\n".join(line for both in mixed for line in both) + "\n")
+
+    assert reading.complete
+    assert by_host(reading) == {("n5", "GPU0", "GPU1"): "NV4", ("n6", "GPU0", "GPU1"): "NV2"}
+    assert {nic["host"] for nic in reading.body["nics"]} == {"n5", "n6"}
+
+
+def test_processes_may_be_of_one_machine_and_are_kept_apart():
+    reading = read("\n".join([*labelled("[0] "), *labelled("[1] ")]) + "\n")
+
+    assert {gpu["host"] for gpu in reading.body["gpus"]} == {"0", "1"}
+    assert codes(reading) == ["process-labels"]
+
+
+def test_what_is_cut_of_a_named_machine_is_told_with_its_line():
+    cut = [line for line in labelled("n5: ") if "GPU1\t" not in line[4:9]]
+    reading = read("\n".join([*cut, *labelled("n6: ")]) + "\n")
+
+    assert not reading.complete
+    assert [finding.message for finding in reading.findings] == ["n5: line 1: the matrix has no row GPU1"]
+
+
+def test_a_machine_that_printed_no_matrix_is_reported():
+    reading = read("\n".join([*labelled("n5: "), "n6: NVIDIA-SMI has failed", "n5: "]) + "\n")
+
+    assert {gpu["host"] for gpu in reading.body["gpus"]} == {"n5"}
+    assert codes(reading) == ["lines-left-out"]
+    assert "n6" in reading.findings[0].message
+
+
+def test_far_too_many_machines_are_refused():
+    lines = [line for number in range(3000) for line in labelled(f"n{number}: ")]
+
+    with pytest.raises(RefusedError, match="3000 machines"):
+        nvidia_smi_topo.read("\n".join(lines))
+
+
+def test_the_state_of_nvlinks_beside_a_matrix_goes_to_its_gpus():
+    cards = "GPU {}: NVIDIA A100 (UUID: GPU-0a0b0c0d-111{})\n"
+    text = (
+        WHOLE + cards.format(0, 0) + "\t Link 0: 25 GB/s\n\t Link 1: 25 GB/s\n" + cards.format(1, 1) + "\t Link 0: <inactive>\n"
+    )
+    reading = read(text)
+
+    assert links(reading) == EXPECTED
+    assert [(gpu["nvlink_active"], gpu["nvlink_gbps"]) for gpu in reading.body["gpus"]] == [(2, 25.0), (0, None)]
+    assert codes(reading) == ["nvlink-inactive", "nvlink-fewer"]
+
+
+def test_cards_that_are_only_listed_say_nothing_of_their_nvlinks():
+    reading = read("GPU 0: NVIDIA A100\nGPU 1: NVIDIA A100\n" + WHOLE + "\nLegend:\n  NV#  = a bonded set of # NVLinks\n")
+
+    assert reading.complete
+    assert codes(reading) == []
+    assert not any("nvlink_active" in gpu for gpu in reading.body["gpus"])
+
+
+def test_a_cut_p2p_matrix_behind_it_leaves_the_reading_incomplete():
+    reading = read(WHOLE + "\n \tGPU0\tGPU1\n GPU0\tX\tOK\n")
+
+    assert not reading.complete
+    assert links(reading) == EXPECTED
+    assert "row-missing" in codes(reading)
 
 
 def test_a_p2p_matrix_behind_it_is_no_link():

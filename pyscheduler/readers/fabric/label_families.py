@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final
 
-__all__ = ["CLIQUE", "FAMILIES", "Family", "Level", "is_known"]
+__all__ = ["CLIQUE", "FAMILIES", "FAMILY_OF", "KEYS", "Family", "Level", "is_known"]
 
 # Set by NVIDIA's GPU feature discovery on multi-node NVLink machines: "<clusterUuid>.<cliqueId>".
 CLIQUE: Final = "nvidia.com/gpu.clique"
 
 _TIER: Final = re.compile(r"\d{1,2}", re.ASCII)
+# What `_TIER` matches.
+_TIERS: Final = (*(str(n) for n in range(100)), *(f"0{n}" for n in range(10)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,8 @@ class Family:
         Nearest first; for a numbered family those beyond its numbers.
     tiers
         Prefix of the labels of a numbered family, empty if it has none.
+    tier
+        What the names of its levels begin with.
     first
         Lowest number; a lower one is no level of the fabric.
     outermost_first
@@ -47,27 +50,35 @@ class Family:
     name: str
     levels: tuple[Level, ...] = ()
     tiers: str = ""
+    tier: str = "tier-"
     first: int = 0
     outermost_first: bool = False
     domain: tuple[str, ...] = ()
     sub_domain: str = ""
     generation: int = 0
 
-    def levels_of(self, nodes: Iterable[Mapping[str, str]]) -> tuple[Level, ...]:
-        """Return the levels for which some node has a label, nearest first; a gap between two stays a level."""
-        present = {key for labels in nodes for key in labels}
+    def levels_of(self, nodes: Iterable[Iterable[str]]) -> tuple[Level, ...]:
+        """Return the levels for which some node has a label, nearest first; a gap between two stays a level.
+
+        Of each node its label keys are given.
+        """
+        present = {key for keys in nodes for key in keys}
         numbers = [int(number) for key in present if (number := self._tier(key)) is not None]
         count = [n for n in numbers if n >= self.first]
         span = range(self.first, max(count) + 1) if count else range(0)
-        tiers = [Level(f"{self.tiers.rpartition('/')[2]}{n}", (f"{self.tiers}{n}",)) for n in span]
+        tiers = [Level(f"{self.tier}{n}", (f"{self.tiers}{n}",)) for n in span]
         there = [i for i, level in enumerate(self.levels) if not present.isdisjoint(level.keys)]
         fixed = self.levels[there[0] : there[-1] + 1] if there else ()
         return (*(reversed(tiers) if self.outermost_first else tiers), *fixed)
 
-    def claims(self, key: str) -> bool:
-        """Tell whether label `key` is of this family."""
-        known = (*self.domain, self.sub_domain, *(k for level in self.levels for k in level.keys))
-        return key in known or self._tier(key) is not None
+    def all_keys(self) -> Iterator[str]:
+        """Yield all label keys of this family."""
+        yield from self.domain
+        yield from (key for level in self.levels for key in level.keys)
+        if self.sub_domain:
+            yield self.sub_domain
+        if self.tiers:
+            yield from (self.tiers + number for number in _TIERS)
 
     def _tier(self, key: str) -> str | None:
         if not self.tiers or not key.startswith(self.tiers):
@@ -104,7 +115,7 @@ FAMILIES: Final = (
         domain=(f"{_OLD}accelerator",),
         generation=1,
     ),
-    Family("aws", tiers="topology.k8s.aws/network-node-layer-", first=1, outermost_first=True),
+    Family("aws", tiers="topology.k8s.aws/network-node-layer-", tier="layer-", first=1, outermost_first=True),
     _family("gcp", "cloud.google.com/gce-topology-", ("host", "host"), ("subblock", "subblock"), ("block", "block")),
     _family("gke", "topology.gke.io/", ("host", "host"), ("rack", "rack"), ("cluster", "cluster")),
     _family(
@@ -141,7 +152,11 @@ FAMILIES: Final = (
 )
 
 
-@lru_cache(maxsize=4096)  # the nodes of a cluster repeat their keys
+FAMILY_OF: Final[Mapping[str, Family]] = {key: family for family in FAMILIES for key in family.all_keys()}
+# All label keys that say where in a fabric a node is.
+KEYS: Final = frozenset((*FAMILY_OF, CLIQUE))
+
+
 def is_known(key: str) -> bool:
     """Tell whether a label says where in a fabric a node is."""
-    return key == CLIQUE or any(family.claims(key) for family in FAMILIES)
+    return key in KEYS

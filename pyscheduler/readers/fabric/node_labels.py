@@ -1,18 +1,18 @@
-"""Labels of nodes, of every writer known to `label_families`, to a fabric.
-
-Of labels of both Topograph generations the newer ones count, whole; a level that a node has no value for is unknown
-and shifts no other. The NVLink domain comes from the same writer, else from ``nvidia.com/gpu.clique``.
-"""
+"""Labels of nodes, of every writer known to `label_families`, to a fabric. What they say of one node is told by `places`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import Any, Final
 
+from pyscheduler.core.fabric_checks import inversions
+from pyscheduler.core.place import Place
 from pyscheduler.readers.fabric.label_families import CLIQUE, FAMILIES, Family, Level, is_known
+from pyscheduler.readers.fabric.label_meaning import lacking, missing
 from pyscheduler.readers.fabric.node_list import Entry, entries
+from pyscheduler.readers.fabric.places import meaning_of, place_of
+from pyscheduler.readers.fabric.rules import Rules
 from pyscheduler.readers.fabric.tree import Path, agreed
 from pyscheduler.readers.reading import Finding, Reading, RefusedError
 from pyscheduler.readers.text.parts import some
@@ -76,9 +76,9 @@ class _Fabric:
     def __init__(self, listed: Sequence[Entry]) -> None:
         self._notes = _Notes()
         self._levels: dict[str, tuple[Level, ...]] = {}
-        followed = [(entry, _families(entry.labels)) for entry in listed]
+        followed = [(entry, meaning_of(entry.labels).families) for entry in listed]
         for family in FAMILIES:
-            members = [entry.labels for entry, its in followed if its[:1] == [family]]
+            members = [entry.labels for entry, its in followed if its[:1] == (family,)]
             if levels := family.levels_of(members):
                 self._levels[family.name] = levels
         self._nodes: dict[str, dict[str, Any]] = {}
@@ -97,19 +97,22 @@ class _Fabric:
         return list(self._nodes.values())
 
     def findings(self) -> list[Finding]:
-        return [*self._notes.findings(), *_inversions(self.level_names(), self.nodes())]
+        levels = self.level_names()
+        steps = [zip(levels, node["path"], strict=False) for node in self.nodes()]
+        places = [Place(tuple((level, domain) for level, domain in path if domain)) for path in steps]
+        return [*self._notes.findings(), *inversions(places, levels)]
 
     def _add(self, entry: Entry, families: Sequence[Family]) -> None:
         name = entry.name or ""
         for key in entry.odd:
             self._notes.add("label-not-text", name, f"label {key} is no text: its value is unknown")
-        domain, sub_domain = _domains(entry.labels, families)
-        clique = self._clique(name, entry.labels)
-        node: dict[str, Any] = {"name": name, "path": [], "nvlink_domain": domain or clique}
-        if families:
-            self._compare_generations(name, entry.labels, families[0])
-            node["path"] = self._path(name, entry.labels, families[0])
-        if sub_domain:
+        placement = place_of(entry.labels, name, Rules())
+        for finding in placement.findings:
+            self._notes.add(finding.code, name, finding.message)
+        place = placement.place
+        path = self._path(name, entry.labels, families[0], dict(place.path)) if families else []
+        node: dict[str, Any] = {"name": name, "path": path, "nvlink_domain": place.nvlink_domain}
+        if sub_domain := _sub_domain(entry.labels, families):
             node["nvlink_sub_domain"] = sub_domain
         self._keep(name, node)
 
@@ -121,42 +124,15 @@ class _Fabric:
             domain = node["nvlink_domain"] if same else None
             self._nodes[name] = {"name": name, "path": agreed([known["path"], node["path"]]), "nvlink_domain": domain}
 
-    def _path(self, name: str, labels: Mapping[str, str], family: Family) -> Path:
+    def _path(self, name: str, labels: Mapping[str, str], family: Family, domains: Mapping[str, str]) -> Path:
+        """Return the domains on all levels that nodes of this family have, up to the widest that is known."""
         levels = self._levels.get(family.name, ())
-        path: Path = [_value(labels, level.keys) for level in levels]
-        depth = max((i + 1 for i, value in enumerate(path) if value), default=0)
-        for i, level in enumerate(levels):
-            self._note_level(name, labels, level, may_lack=i >= depth and bool(family.tiers))
-        return path[:depth]
-
-    def _note_level(self, name: str, labels: Mapping[str, str], level: Level, *, may_lack: bool) -> None:
-        there = [key for key in level.keys if key in labels]
-        values = {labels[key] for key in there if labels[key]}
-        if not values and (there or not may_lack):
-            what = f"label {there[0]} is empty" if there else f"label {level.keys[0]} is missing"
-            self._notes.add("level-missing", name, f"{what}: its {level.name} is unknown")
-        if len(values) > 1:
-            self._notes.add("label-conflict", name, f"labels {' and '.join(there)} disagree: the first is used")
-
-    def _compare_generations(self, name: str, labels: Mapping[str, str], family: Family) -> None:
-        rivals = [other for other in FAMILIES if family.generation and other.generation == family.generation]
-        for older in rivals[rivals.index(family) + 1 :] if rivals else ():
-            pairs = zip(_claims(labels, family), _claims(labels, older), strict=False)
-            if any(new and old and new != old for new, old in pairs):
-                what = f"label families {family.name} and {older.name} disagree: {family.name} is newer and used alone"
-                self._notes.add("label-families-disagree", name, what)
-
-    def _clique(self, name: str, labels: Mapping[str, str]) -> str | None:
-        value = labels.get(CLIQUE)
-        if value is None:
-            return None
-        cluster, _, clique = value.rpartition(".")
-        fault = "an all-zero cluster UUID" if cluster else "an empty cluster UUID"
-        if cluster.strip("0-."):
-            fault = "" if clique.isascii() and clique.isdigit() else "no clique id"
-        if fault:
-            self._notes.add("clique-unusable", name, f"label {CLIQUE}={value!r} has {fault}: in no NVLink domain")
-        return None if fault else value
+        for level in lacking(family, levels, labels.keys(), {key for key, value in labels.items() if value}):
+            self._notes.add("level-missing", name, missing(level, labels))
+        path: Path = [domains.get(level.name) for level in levels]
+        while path and path[-1] is None:
+            path.pop()
+        return path
 
     def _note_unplaced(self) -> None:
         for name, node in self._nodes.items():
@@ -164,39 +140,7 @@ class _Fabric:
                 self._notes.add("node-unplaced", name, "no label says where in the fabric it is, though others have one")
 
 
-def _families(labels: Mapping[str, str]) -> list[Family]:
-    """Return the families that a node follows, one of a generation; first the one that places it, if any does."""
-    followed: dict[object, Family] = {}
-    for family in FAMILIES:
-        if any(value and family.claims(key) for key, value in labels.items()):
-            followed.setdefault(family.generation or family.name, family)
-    return sorted(followed.values(), key=lambda family: not any(_claims(labels, family)[1:]))
-
-
-def _value(labels: Mapping[str, str], keys: Sequence[str]) -> str | None:
-    return next((labels[key] for key in keys if labels.get(key)), None)
-
-
-def _domains(labels: Mapping[str, str], families: Sequence[Family]) -> tuple[str | None, str | None]:
-    """Return NVLink domain and sub-domain, of the first of the node's families that names one."""
-    for family in families:
-        if domain := _value(labels, family.domain):
-            return domain, labels.get(family.sub_domain) or None
-    return None, None
-
-
-def _claims(labels: Mapping[str, str], family: Family) -> list[str | None]:
-    """Return domain and path that the labels of one family give, a level without value as None."""
-    return [_value(labels, family.domain), *(_value(labels, level.keys) for level in family.levels_of([labels]))]
-
-
-def _inversions(levels: Sequence[str], nodes: Sequence[Mapping[str, Any]]) -> list[Finding]:
-    """Check the direction by counting: a wider level with more values than the nearer one holds it, not the reverse."""
-    found = []
-    for i, (near, wide) in enumerate(pairwise(levels)):
-        pairs = {(path[i], path[i + 1]) for node in nodes if len(path := node["path"]) > i + 1 and path[i] and path[i + 1]}
-        nears, wides = len({a for a, _ in pairs}), len({b for _, b in pairs})
-        if nears < wides == len(pairs):
-            what = f"{wide} has {wides} values and the nearer {near} only {nears}: the order of the levels may be reversed"
-            found.append(Finding("tier-inversion", what))
-    return found
+def _sub_domain(labels: Mapping[str, str], families: Sequence[Family]) -> str | None:
+    """Return the NVLink sub-domain, of the family that names the domain."""
+    named = (family for family in families if any(labels.get(key) for key in family.domain))
+    return next((labels.get(family.sub_domain) or None for family in named), None)

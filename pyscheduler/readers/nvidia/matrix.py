@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from pyscheduler.readers.nvidia.plain_rows import unquoted
 from pyscheduler.readers.reading import RefusedError
 
 __all__ = ["Header", "Row", "Table", "find_tables", "is_gpu"]
 
-# A row of 16 GPUs and 32 NICs has some 400 characters; what is far longer is no matrix.
-_LONGEST: Final = 8192
 # At 80 columns the header of 8 GPUs and 12 NICs takes four lines.
 _WRAPS: Final = 4
 
@@ -21,14 +20,13 @@ _MOST_COLUMNS: Final = 128
 _MOST_HEADERS: Final = 512
 
 _KNOWN: Final = r"GPU\d{1,4}|NIC\d{1,4}|mlx\d+_(?:bond_?)?\d+"
-_FUSED: Final = re.compile(rf"((?:{_KNOWN})+)(CPU|NUMA|GPU)?")
+_FUSED: Final = re.compile(rf"((?:{_KNOWN})+)((?i:CPU|NUMA|GPU))?")
 _DEVICE: Final = re.compile(_KNOWN)
 # Names of RDMA devices as drivers give them: bnxt_re0, rocep12s0, irdma1, rdmap16s27.
 _OTHER_NIC: Final = re.compile(r"[a-z][a-z0-9]*[a-z_][a-z0-9_]*\d[a-z0-9_]*")
 _KNOWN_NAME: Final = re.compile(_KNOWN)
-_STAMP: Final = re.compile(r"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.,\d]*(?:Z|[+-]\d\d:?\d\d)?\]? ?")
 _CUT_NAME: Final = re.compile(r"[A-Za-z]{1,4}\d?_?")
-_TITLE_WORDS: Final = ("CPU", "NUMA", "GPU", "Affinity", "ID")
+_TITLE_WORDS: Final = ("CPU", "NUMA", "GPU", "AFFINITY", "ID")
 _GPU: Final = re.compile(r"GPU\d{1,4}")
 _LABEL: Final = re.compile(r"\s*([A-Za-z]\w*)(?=\s|$)")
 _FUSED_LABEL: Final = re.compile(r"\s*((?:GPU|NIC)\d{1,4})(?=[A-Za-z])")
@@ -106,7 +104,7 @@ def find_tables(lines: Sequence[str]) -> list[Table]:
         If far more lines look like headers than any paste of a topology has.
 
     """
-    lines = [_unquoted(line) for line in lines]
+    lines = [unquoted(line) for line in lines]
     tables: list[Table] = []
     at = tried = 0
     while at < len(lines):
@@ -123,17 +121,6 @@ def find_tables(lines: Sequence[str]) -> list[Table]:
     if found and _ends_with(lines, found[-1].rows[-1]):
         found[-1] = Table(found[-1].header, found[-1].rows, last=True)
     return found
-
-
-def _unquoted(line: str) -> str:
-    """Return `line` without what mails, logs and Markdown tables put around it."""
-    if len(line) > _LONGEST:
-        return ""
-    line = _STAMP.sub("", line)
-    if line.lstrip()[:1] in {">", "|"}:
-        line = line.lstrip()[1:]
-        line = line.replace("|", " ") if line.rstrip().endswith("|") else line
-    return line
 
 
 def _without_header(lines: Sequence[str]) -> list[Table]:
@@ -242,14 +229,15 @@ def _names(word: str) -> tuple[list[str], str]:
         return _DEVICE.findall(fused[1]), fused[2] or ""
     if _OTHER_NIC.fullmatch(word):
         return [word], ""
-    return [], word if any(title.startswith(word) for title in _TITLE_WORDS) else ""
+    return [], word if any(title.startswith(word.upper()) for title in _TITLE_WORDS) else ""
 
 
 def _tails(titles: Sequence[tuple[str, int]]) -> tuple[tuple[str, ...], list[int]]:
     """Return which columns the words of titles name: "CPU Affinity", "NUMA Affinity", "GPU NUMA ID"."""
     found: dict[str, int] = {}
     before = ""
-    for word, start in titles:
+    for title, start in titles:
+        word = title.upper()
         if word == "CPU":
             found["cpu"] = start
         elif word == "GPU":

@@ -12,7 +12,7 @@ from pyscheduler.readers.nvidia.gpu_list import Card, card_line
 from pyscheduler.readers.reading import Finding, Reading, RefusedError
 from pyscheduler.readers.text.terminal_text import plain_lines
 
-__all__ = ["FORMAT", "read", "recognises"]
+__all__ = ["FORMAT", "ActiveLinks", "active_links", "read", "recognises"]
 
 FORMAT: Final = "nvidia-smi-nvlink"
 
@@ -26,13 +26,17 @@ _LONGEST: Final = 512
 
 @dataclass(slots=True)
 class _State:
-    """What is said of one GPU: speed in GB/s of each link (None: inactive), by number of the link."""
+    """What is said of one GPU: speed in GB/s of each link (None: inactive), by number of the link.
+
+    `refused`: the tool says that it cannot tell.
+    """
 
     card: Card
     links: dict[int, float | None] = field(default_factory=dict)
     inactive: bool = False
     message: str = ""
     cut: bool = False
+    refused: bool = False
 
     @property
     def active(self) -> int | None:
@@ -71,10 +75,33 @@ def read(text: str) -> Reading:
     states = _states(plain_lines(text))
     if not states:
         raise RefusedError('no GPU with the state of its links ("GPU 0: NAME (UUID: ...)" and "Link 0: 25 GB/s")')
-    unknown = [_unknown(state) for state in states if state.active is None]
-    findings = [*unknown, *(f for state in states for f in _of_links(state)), *_fewer(states)]
+    findings, whole = _told(states)
     body = {"gpus": [_gpu(state) for state in states], "nics": [], "links": [], "nic_links": []}
-    return Reading("node", FORMAT, body, complete=not unknown, findings=tuple(findings))
+    return Reading("node", FORMAT, body, complete=whole, findings=tuple(findings))
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveLinks:
+    """What a text says besides: `fields` by id of the GPU; `whole`: nothing of it is unknown."""
+
+    fields: dict[str, dict[str, Any]]
+    findings: list[Finding]
+    whole: bool
+
+
+def active_links(lines: Sequence[str]) -> ActiveLinks | None:
+    """Return the state of links in `lines`, None if they hold none: GPUs that are only listed say nothing of it."""
+    states = [state for state in _states(lines) if state.links or state.inactive or state.refused]
+    if not states:
+        return None
+    findings, whole = _told(states)
+    return ActiveLinks({_name(state): _active(state) for state in states}, findings, whole)
+
+
+def _told(states: Sequence[_State]) -> tuple[list[Finding], bool]:
+    """Return what is to be said of the links, and whether all their states are known."""
+    unknown = [_unknown(state) for state in states if state.active is None]
+    return [*unknown, *(finding for state in states for finding in _of_links(state)), *_fewer(states)], not unknown
 
 
 def _states(lines: Sequence[str]) -> list[_State]:
@@ -101,6 +128,7 @@ def _add(state: _State, line: str) -> None:
         state.cut = True
     elif _NOT_SHOWN.match(line):
         state.message = " ".join(line.split())[:120]
+        state.refused = state.refused or _REFUSED.match(line) is not None
 
 
 def _name(state: _State) -> str:
@@ -109,7 +137,11 @@ def _name(state: _State) -> str:
 
 def _gpu(state: _State) -> dict[str, Any]:
     gpu: dict[str, Any] = {"id": _name(state), "numa": None, "cpu_affinity": None, "uuid": state.card.uuid, "pci": None}
-    return gpu | {"model": state.card.model, "nvlink_active": state.active, "nvlink_gbps": state.gbps}
+    return gpu | {"model": state.card.model, **_active(state)}
+
+
+def _active(state: _State) -> dict[str, Any]:
+    return {"nvlink_active": state.active, "nvlink_gbps": state.gbps}
 
 
 def _unknown(state: _State) -> Finding:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from pyscheduler.core.links import Link
 from pyscheduler.readers.nvidia.gpu_list import Card, cards
 from pyscheduler.readers.nvidia.hosts import host_names
+from pyscheduler.readers.nvidia.line_labels import labelled, other_labels
 from pyscheduler.readers.nvidia.links import Links, Matrix, fast_links, matrix_of
+from pyscheduler.readers.nvidia.machines import by_label, together
 from pyscheduler.readers.nvidia.matrix import Table, find_tables
+from pyscheduler.readers.nvidia.nvlink import active_links
 from pyscheduler.readers.nvidia.p2p import is_p2p, statuses
 from pyscheduler.readers.nvidia.rows import LINKS, SELF, UNKNOWN
 from pyscheduler.readers.reading import Finding, Reading, RefusedError
@@ -20,26 +23,28 @@ __all__ = ["FORMAT", "read", "recognises"]
 
 FORMAT: Final = "nvidia-smi"
 
-_NIC_NAME: Final = re.compile(r"[\s>|]*(NIC\d{1,4})\s*[:=]\s*(\S+)\s*")
+_NIC_NAME: Final = re.compile(r"[\s>|]*(NIC\d{1,4})\s*[:=]\s*(\S+)\s*", re.IGNORECASE)
 _PCI_ONLY: Final = re.compile(r"\btopo(?:logy)?\s+(?:-mp\b|--matrix-pci)")
 _WITH_NVLINK: Final = re.compile(r"\btopo(?:logy)?\s+(?:-m\b|--matrix(?!-))")
-_LEGEND: Final = re.compile(r"[\s>|]*(PIX|NV#)\s*=")
+_LEGEND: Final = re.compile(r"[\s>|]*(PIX|NV#)\s*=", re.IGNORECASE)
 _LONGEST: Final = 512
 
 
 def recognises(text: str) -> bool:
     """Tell whether `text` holds a matrix of links."""
     try:
-        return any(_is_topo(table, text) for table in find_tables(plain_lines(text)))
+        lines = plain_lines(text)
+        return any(_is_topo(table, text) for view in _views(lines) for table in find_tables(view))
     except RefusedError:
         return False
 
 
 def read(text: str) -> Reading:
-    """Return the node that `text` describes, or the nodes, where each matrix has a machine's name above it.
+    """Return the node that `text` describes, or the nodes, where each matrix or line has a machine's name before it.
 
-    A P2P matrix in the same text goes to ``p2p``. Of a matrix with and one without NVLink (``-m`` and ``-mp`` of
-    one machine) the one with NVLink counts. A matrix that fits neither is reported and left out.
+    A P2P matrix in the same text goes to ``p2p``, what ``nvidia-smi nvlink`` and ``-L`` print to the GPUs. Of a matrix
+    with and one without NVLink (``-m`` and ``-mp`` of one machine) the one with NVLink counts. A matrix that fits
+    neither is reported and left out.
 
     Raises
     ------
@@ -48,13 +53,32 @@ def read(text: str) -> Reading:
 
     """
     lines = plain_lines(text)
+    as_it_is = _output(lines, text)
+    if as_it_is:
+        return as_it_is
+    found = [(one, reading) for one in labelled(lines) if (reading := _output(one.lines, text))]
+    if not found:
+        raise _refused(lines)
+    return by_label(found, other_labels(lines, [one.label for one, _ in found]))
+
+
+def _views(lines: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Yield the text as it is, and then what each machine named at the beginning of its lines has printed."""
+    yield lines
+    for one in labelled(lines):
+        yield one.lines
+
+
+def _output(lines: Sequence[str], text: str) -> Reading | None:
+    """Return what `lines` describe, None if they hold no matrix of links."""
     tables = find_tables(lines)
     matrices = [matrix_of(table) for table in tables if _is_topo(table, text)]
     if not matrices:
-        raise _refused(lines)
+        return None
     hosts = host_names(lines, [matrix.line for matrix in matrices]) if len(matrices) > 1 else None
     if hosts:
-        return _machines(hosts, matrices)
+        alone = [Reading("node", FORMAT, _body(m, {}, {}), m.whole, tuple(m.findings)) for m in matrices]
+        return together(list(zip(hosts, alone, strict=True)))
     return _machine(matrices, lines, [table for table in tables if is_p2p(table, text)])
 
 
@@ -71,32 +95,23 @@ def _refused(lines: Sequence[str]) -> RefusedError:
     return RefusedError("the input is empty")
 
 
-def _machines(hosts: Sequence[str], matrices: Sequence[Matrix]) -> Reading:
-    """Return one document of several machines; their GPUs are told apart by `host`."""
-    body: dict[str, Any] = {"gpus": [], "nics": [], "links": [], "nic_links": []}
-    findings: list[Finding] = []
-    for host, matrix in zip(hosts, matrices, strict=True):
-        one = _body(matrix, {}, {})
-        for key in ("gpus", "nics", "nic_links"):
-            body[key] += [{**item, "host": host} for item in one[key]]
-        body["links"] += [{**link, "a_host": host, "b_host": host} for link in one["links"]]
-        findings += [Finding(finding.code, f"{host}: {finding.message}") for finding in matrix.findings]
-    return Reading("node", FORMAT, body, complete=all(matrix.whole for matrix in matrices), findings=tuple(findings))
-
-
 def _machine(matrices: Sequence[Matrix], lines: Sequence[str], p2p_tables: Sequence[Table]) -> Reading:
     matrix, others = _chosen(matrices)
     hidden = _hidden_nvlink(matrix, lines)
     listed = cards(lines)
     body = _body(matrix, listed, _nic_names(lines))
     findings = [*matrix.findings, *others, *hidden, *_split(listed)]
-    p2p, p2p_findings, _ = statuses(p2p_tables)
-    if p2p:
+    whole = matrix.whole and not hidden and not any(finding.code == "second-matrix" for finding in others)
+    if p2p_tables:
+        p2p, p2p_findings, p2p_whole = statuses(p2p_tables)
         body["p2p"] = [{"a": a, "b": b, "status": status} for (a, b), status in p2p.items()]
         findings += [Finding("p2p-table", "a P2P matrix is there too; it is in p2p, not in links"), *p2p_findings]
-    left_out = any(finding.code == "second-matrix" for finding in others)
-    complete = matrix.whole and not hidden and not left_out
-    return Reading("node", FORMAT, body, complete=complete, findings=tuple(findings))
+        whole = whole and p2p_whole
+    if active := active_links(lines):
+        body["gpus"] = [gpu | active.fields.get(gpu["id"], {}) for gpu in body["gpus"]]
+        findings += active.findings
+        whole = whole and active.whole
+    return Reading("node", FORMAT, body, complete=whole, findings=tuple(findings))
 
 
 def _chosen(matrices: Sequence[Matrix]) -> tuple[Matrix, list[Finding]]:
@@ -127,7 +142,7 @@ def _hidden_nvlink(matrix: Matrix, lines: Sequence[str]) -> list[Finding]:
     if fast_links(matrix.links()):
         return []
     short = [line for line in lines if len(line) <= _LONGEST]
-    legend = {match[1] for line in short if (match := _LEGEND.match(line))}
+    legend = {match[1].upper() for line in short if (match := _LEGEND.match(line))}
     told = any(_PCI_ONLY.search(line) for line in short) and not any(_WITH_NVLINK.search(line) for line in short)
     if not told and legend != {"PIX"}:
         return []
@@ -143,7 +158,7 @@ def _split(listed: dict[int, Card]) -> list[Finding]:
 
 def _nic_names(lines: Sequence[str]) -> dict[str, str]:
     """Return the NIC legend."""
-    return {match[1]: match[2] for line in lines if len(line) <= _LONGEST and (match := _NIC_NAME.fullmatch(line))}
+    return {match[1].upper(): match[2] for line in lines if len(line) <= _LONGEST and (match := _NIC_NAME.fullmatch(line))}
 
 
 def _body(matrix: Matrix, listed: dict[int, Card], nic_names: dict[str, str]) -> dict[str, Any]:

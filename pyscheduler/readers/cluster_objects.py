@@ -1,0 +1,115 @@
+"""The objects that describe a cluster's machines and fabric, taken together: what lint looks at, live or from files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from pyscheduler.core.classify import completed
+from pyscheduler.core.device_class import DeviceClass
+from pyscheduler.core.findings import Finding, Severity
+from pyscheduler.core.record import NodeRecord
+from pyscheduler.core.weights import Weights
+from pyscheduler.errors import DocumentError
+from pyscheduler.readers import class_document
+from pyscheduler.readers.fabric.hypernodes import HyperNodes
+from pyscheduler.readers.fabric.kueue import pool_of
+from pyscheduler.readers.fabric.rules import FabricConfig, Rules
+from pyscheduler.readers.objects import ObjectReader
+
+__all__ = ["ClusterObjects", "reader_for"]
+
+Raw = Mapping[str, Any]
+
+_REMEDY: Final = "mend the object, or pass what `kubectl get nodes -o json` prints"
+
+
+def reader_for(
+    resources: tuple[str, ...], fabric: FabricConfig, objects: Iterable[Raw] = ()
+) -> tuple[ObjectReader, tuple[Finding, ...]]:
+    """Return the reader under a configuration.
+
+    Parameters
+    ----------
+    resources
+        Extended resources that are whole GPUs.
+    fabric
+        By what it is known where nodes are.
+    objects
+        HyperNodes or Topologies of Kueue, where these say it.
+
+    """
+    if fabric.source == "hypernodes":
+        hypernodes = HyperNodes.build(objects)
+        return ObjectReader(resources, hypernodes=hypernodes), hypernodes.findings
+    if fabric.source == "kueue":
+        named = [raw for raw in objects if raw["metadata"]["name"] == fabric.topology]
+        if not named:
+            what = f"there is no Topology named {fabric.topology!r}: nothing is known of the fabric"
+            missing = Finding("kueue-topology", what, "create it, or name another with fabric.topology", severity=Severity.ERROR)
+            return ObjectReader(resources), (missing,)
+        pool, findings = pool_of(named[0])
+        return ObjectReader(resources, Rules((pool,))), findings
+    return ObjectReader(resources, fabric.rules), ()
+
+
+@dataclass(slots=True)
+class ClusterObjects:
+    """Objects as the API gives them."""
+
+    nodes: list[Raw] = field(default_factory=list)
+    classes: list[Raw] = field(default_factory=list)
+    fabric: list[Raw] = field(default_factory=list)
+
+    def records(
+        self, resources: tuple[str, ...], fabric: FabricConfig, weights: Weights, now: float
+    ) -> tuple[list[NodeRecord], tuple[Finding, ...]]:
+        """Return the nodes, and what is wrong beside them. An object that cannot be read becomes a finding."""
+        reader, about_fabric = reader_for(resources, fabric, self.fabric)
+        classes, about_classes = self._classes()
+        records = [self._record(index, raw, reader) for index, raw in enumerate(self.nodes)]
+        whole = [completed(record, classes, weights, now) for record in _each_once(records)]
+        unmatched = reader.hypernodes.unmatched(self._labels()) if reader.hypernodes else []
+        return whole, (*about_fabric, *about_classes, *unmatched)
+
+    def _classes(self) -> tuple[dict[str, DeviceClass], list[Finding]]:
+        classes: dict[str, DeviceClass] = {}
+        findings = []
+        for raw in self.classes:
+            try:
+                name, found = class_document.of_config_map(raw)
+                classes[name] = found
+            except DocumentError as cause:
+                what = f"ConfigMap {(raw.get('metadata') or {}).get('name')} {cause}"
+                findings.append(Finding("class-unusable", what, "delete it, and let the agent write it anew"))
+        return classes, findings
+
+    def _record(self, index: int, raw: Raw, reader: ObjectReader) -> NodeRecord:
+        try:
+            return reader.node(raw)
+        except Exception as cause:  # noqa: BLE001  one object must not keep all others from being checked
+            name = _name(raw) or f"node {index} of the list"
+            what = f"this object is no usable Node ({type(cause).__name__}: {cause}): it is left out"
+            return NodeRecord(name, findings=(Finding("node-unreadable", what, _REMEDY, name, Severity.ERROR),))
+
+    def _labels(self) -> list[tuple[str, Mapping[str, str]]]:
+        return [(name, raw["metadata"].get("labels") or {}) for raw in self.nodes if (name := _name(raw))]
+
+
+def _each_once(records: Iterable[NodeRecord]) -> list[NodeRecord]:
+    """Return one record per name. A node that stands there twice, and not alike, is told."""
+    kept: dict[str, NodeRecord] = {}
+    for record in records:
+        known = kept.setdefault(record.name, record)
+        if known != record:
+            what = "stands there more than once and not alike: the first entry counts"
+            again = Finding("node-repeated", what, "pass each node once", record.name)
+            kept[record.name] = replace(known, findings=tuple(dict.fromkeys((*known.findings, again))))
+    return list(kept.values())
+
+
+def _name(raw: Any) -> str:
+    meta = raw.get("metadata") if isinstance(raw, Mapping) else None
+    name = meta.get("name") if isinstance(meta, Mapping) else None
+    return name if isinstance(name, str) else ""
