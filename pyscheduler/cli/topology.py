@@ -19,6 +19,7 @@ __all__ = ["app"]
 app = typer.Typer(no_args_is_help=True, help="Read and check topologies.")
 app.command()(topology_lint.lint)
 app.command()(topology_merge.merge)
+app.command("class")(topology_merge.class_map)
 
 
 class Output(StrEnum):

@@ -12,18 +12,21 @@ import typer
 
 from pyscheduler.cli.input_text import InputError, decode, read_bytes
 from pyscheduler.cli.read_input import reading
+from pyscheduler.core.classify import class_of
+from pyscheduler.core.device_class import class_hash
 from pyscheduler.core.document import NodeDocument
 from pyscheduler.core.findings import Finding
 from pyscheduler.core.merge import merge as merge_documents
 from pyscheduler.errors import DocumentError
 from pyscheduler.readers import formats, node_document
+from pyscheduler.readers.class_document import config_map
 from pyscheduler.readers.reading import RefusedError
 from pyscheduler.readers.text.json_text import json_or_none
 
 if TYPE_CHECKING:
     from pyscheduler.readers.measured.results import Results
 
-__all__ = ["merge"]
+__all__ = ["class_map", "merge"]
 
 _LISTED: Final = 4
 
@@ -44,6 +47,9 @@ def merge(
     source: Annotated[str, typer.Option(help="Who says so, for the document.")] = "file",
     observed_at: Annotated[str | None, typer.Option(help="When they were made, as 2027-01-31T12:00:00Z.")] = None,
     host: Annotated[str | None, typer.Option(help="The machine to take from a file that holds several.")] = None,
+    form: Annotated[
+        Literal["whole", "shared"], typer.Option(help="shared leaves out what `topology class` prints, and names it by its hash.")
+    ] = "whole",
     output: Annotated[Literal["text", "json"], typer.Option("--output", "-o", help="text draws tree and matrix.")] = "json",
 ) -> None:
     """Merge FILEs on one machine into one node document, for the annotation pyscheduler.io/topology.
@@ -67,7 +73,9 @@ def merge(
         warnings=merged.warnings + merged.findings,
         findings=(),
     )
-    text = node_document.dump(merged)
+    if form == "shared":
+        merged = replace(merged, class_hash=class_hash(class_of(merged)))
+    text = node_document.dump(merged, shared=form == "shared")
     if output == "json":
         typer.echo(text)
         for warning in merged.warnings:
@@ -76,6 +84,20 @@ def merge(
     from pyscheduler.cli.topology_picture import draw
 
     draw({"format": source, "nics": [], "nic_links": [], "warnings": [], **json.loads(text)})
+
+
+def class_map(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A whole node document, as `topology merge` prints it.")],
+    namespace: Annotated[str, typer.Option(help="That of the service.")] = "default",
+) -> None:
+    """Print the ConfigMap of a machine's class, for `kubectl apply -f -`: equal machines share it, and their own documents stay small."""
+    one = _read(file)
+    if one.results is not None:
+        raise InputError(f"{file}: holds results of a benchmark, not a node document")
+    document = _document(one, None, named=False)
+    if not document.whole:
+        raise InputError(f"{file}: names its class and does not hold it; pass the whole document")
+    typer.echo(json.dumps(config_map(class_of(document), namespace)))
 
 
 def _moment(text: str | None) -> float | None:
