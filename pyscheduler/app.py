@@ -8,9 +8,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from structlog.typing import FilteringBoundLogger
 
@@ -18,12 +17,12 @@ from pyscheduler import __version__
 from pyscheduler.adapters.api import ApiServer
 from pyscheduler.adapters.cluster import NodeSink, PodSink
 from pyscheduler.adapters.http import HttpServer
-from pyscheduler.adapters.linter import Linter
+from pyscheduler.adapters.linter import Linter, lint_apart
 from pyscheduler.adapters.machines import Machines
 from pyscheduler.adapters.metrics import Metrics
 from pyscheduler.adapters.node_events import NodeEvents
 from pyscheduler.adapters.settler import Settler
-from pyscheduler.adapters.shared_objects import ClassSink, ObjectSink
+from pyscheduler.adapters.shared_objects import ClassSink, FabricSink
 from pyscheduler.adapters.survey import CLASSES, NODES, fabric_path, namespace
 from pyscheduler.adapters.tables import Tables
 from pyscheduler.adapters.watch import Watcher
@@ -39,6 +38,7 @@ from pyscheduler.errors import ServeError
 from pyscheduler.readers.class_document import LABEL
 from pyscheduler.readers.cluster_objects import reader_for
 from pyscheduler.readers.lists import node_page, pod_page, raw_page
+from pyscheduler.readers.objects import ObjectReader
 
 __all__ = ["Service", "serve"]
 
@@ -48,6 +48,8 @@ LIVE_PODS = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 GRACE_S = 2.0
 # Seconds that nodes wait for the objects that describe them.
 OBJECTS_S = 10.0
+# Seconds that pods wait for the tables of the nodes' classes.
+TABLES_S = 30.0
 # How often the interpreter hands its lock from a busy thread to a waiting one; Python's default of 5 ms would be most of a call.
 SWITCH_S = 0.0005
 
@@ -63,23 +65,24 @@ class Service:
         cluster = Cluster(epoch=time.time_ns(), scheduler_name=config.scheduler_name)
         planner = Planner(cluster, version=__version__)
         metrics.watch_cluster(cluster, lock)
-        reader, _ = reader_for(config.resources, config.fabric)
         self._worker = Worker()
         self._tables = Tables(self._worker, logger)
         machines = Machines(self._tables, config.weights, time.time)
-        nodes = self._nodes = NodeSink(
-            cluster, lock, clock, reader, machines, self._tables, NodeEvents(api, time.time, logger).tell
-        )
+        fabric = FabricSink(lambda objects: reader_for(config.resources, config.fabric, objects)[0], logger)
+        self._events = NodeEvents(api, time.time, logger)
+        nodes = self._nodes = NodeSink(cluster, lock, clock, fabric.reader, machines, self._events.tell)
         self._tables.built = nodes.retry
+        classes = ClassSink(nodes.share, logger)
         watcher = functools.partial(Watcher, api, metrics=metrics, logger=logger, died=died)
         self._node_watch = watcher(
             "nodes",
             NODES,
             selector={},
             # The reader is another one when the objects that describe the fabric change.
-            read_page=lambda text: self._worker.run(node_page, nodes.reader, text),
+            read_page=lambda text: self._worker.run(node_page, fabric.reader(), text),
             sink=nodes,
         )
+        fabric.told = self._node_watch.relist
         # What nodes are made of comes first: without it they would be known as less than they are.
         self._before_nodes = [
             watcher(
@@ -87,13 +90,19 @@ class Service:
                 CLASSES.format(namespace=namespace(config)),
                 selector={"labelSelector": LABEL},
                 read_page=raw_page,
-                sink=ClassSink(nodes.share, logger),
+                sink=classes,
             )
         ]
         if path := fabric_path(api, config):
-            sink = ObjectSink(functools.partial(self._read_fabric, config))
-            self._before_nodes.append(watcher(config.fabric.source, path, selector={}, read_page=raw_page, sink=sink))
-        self._linter = Linter(config, lambda: cluster.topology, metrics, logger)
+            self._before_nodes.append(watcher(config.fabric.source, path, selector={}, read_page=raw_page, sink=fabric))
+        self._linter = Linter(
+            functools.partial(lint_apart, config),
+            # Sums of what only grows: any change changes it.
+            lambda: cluster.topology + nodes.changes + classes.version + fabric.version,
+            metrics,
+            logger,
+        )
+        reader = ObjectReader(config.resources)
         self._pod_watch = watcher(
             "pods",
             "/api/v1/pods",
@@ -138,6 +147,7 @@ class Service:
         self._http.start()
         self._edge.start()
         self._settler.start()
+        self._events.start()
         self._tables.start()
         for watch in self._before_nodes:
             watch.start()
@@ -155,6 +165,7 @@ class Service:
         self._node_watch.stop()
         self._pod_watch.stop()
         self._settler.stop()
+        self._events.stop()
         self._http.stop()
         self._worker.stop()
 
@@ -165,6 +176,10 @@ class Service:
         # Nodes before pods: a pod can only be judged against the node that it is bound to.
         self._node_watch.start()
         self._node_watch.listed.wait()
+        # Nodes that wait for the table of their class are known only then.
+        if not self._tables.wait(TABLES_S):
+            self._logger.warning("not judged in time: some nodes become known later", watch="nodes")
+        self._nodes.retry()
         self._pod_watch.start()
         self._pod_watch.listed.wait()
         # What is known now lives long: a full collection over it would stop every call for tens of milliseconds.
@@ -175,11 +190,6 @@ class Service:
         self._edge.serving()
         self._linter.start()
         self._logger.info("ready")
-
-    def _read_fabric(self, config: Config, objects: Mapping[str, Mapping[str, Any]]) -> None:
-        """Read nodes by the objects that describe the fabric as they are now."""
-        self._nodes.reader, _ = reader_for(config.resources, config.fabric, objects.values())
-        self._node_watch.relist()
 
     def _readyz(self) -> tuple[int, bytes]:
         if self._ready.is_set():

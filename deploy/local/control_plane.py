@@ -307,7 +307,7 @@ def _grant(api: Api) -> None:
 
 def _await_namespaces(api: Api) -> None:
     """Wait for the namespaces that the API server makes for itself, shortly after it says that it is ready."""
-    for name in ("kube-system", "kube-node-lease"):
+    for name in ("kube-system", "kube-node-lease", "default"):
         api.wait_for("/api/v1/namespaces", lambda _: True, name=name)
 
 

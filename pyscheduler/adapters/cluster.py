@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from pyscheduler.adapters.machines import Machines
-from pyscheduler.adapters.tables import Tables
 from pyscheduler.core.cluster import Cluster
 from pyscheduler.core.device_class import DeviceClass
 from pyscheduler.core.findings import Finding
@@ -19,14 +18,17 @@ __all__ = ["NodeSink", "PodSink"]
 
 Clock = Callable[[], float]
 
-# Seconds that a list of nodes waits for the tables of new classes; nodes whose table takes longer become known then.
-TABLES_S: Final = 30.0
-
 
 class NodeSink:
     """Nodes: their machine is attached outside the cluster's lock, findings are told once per change.
 
-    A node whose table is being built waits, and is told when it is there (`retry`).
+    A node that waits for the table or the class of its machine is taken again when it may be there (`retry`). Watches and
+    the builder of tables do so from threads of their own.
+
+    Attributes
+    ----------
+    changes
+        Grows with every change of a node's findings.
     """
 
     def __init__(
@@ -34,39 +36,38 @@ class NodeSink:
         cluster: Cluster,
         lock: threading.Lock,
         clock: Clock,
-        reader: ObjectReader,
+        reader: Callable[[], ObjectReader],
         machines: Machines,
-        tables: Tables,
         tell: Callable[[NodeFacts, str], None],
     ) -> None:
         self._cluster = cluster
         self._lock = lock
         self._clock = clock
-        self.reader = reader
+        self._reader = reader
         self._machines = machines
-        self._tables = tables
         self._tell = tell
         self._told: dict[str, tuple[Finding, ...]] = {}
-        # The watch and the builder of tables both tell nodes: one at a time.
+        self.changes = 0
+        # Always taken before the cluster's lock, never after it.
         self._turn = threading.RLock()
         self._waiting: dict[str, tuple[NodeRecord, str]] = {}
 
     def replace(self, items: list[NodeRecord]) -> None:
         """Take a full list. The lock is taken for each node anew, so that calls are answered in between."""
+        names = {record.name for record in items}
         with self._turn:
             self._waiting.clear()
+            self._machines.forget_others(names)
+            self._told = {name: told for name, told in self._told.items() if name in names}
             for record in items:
                 self._take(record, "")
-        # Nodes that wait for their table are known only then.
-        self._tables.wait(TABLES_S)
-        self.retry()
-        with self._turn, self._lock:
-            self._cluster.forget_other_nodes({record.name for record in items})
+            with self._lock:
+                self._cluster.forget_other_nodes(names)
 
     def changed(self, raw: dict[str, Any]) -> None:
         """Take one node."""
         with self._turn:
-            self._take(self.reader.node(raw), raw["metadata"]["uid"])
+            self._take(self._reader().node(raw), raw["metadata"]["uid"])
 
     def gone(self, raw: dict[str, Any]) -> None:
         """Take a deleted node."""
@@ -79,7 +80,7 @@ class NodeSink:
                 self._cluster.forget_node(name)
 
     def retry(self) -> None:
-        """Take the nodes that waited for a table."""
+        """Take the nodes that wait, in case that what they wait for is there."""
         with self._turn:
             for record, uid in list(self._waiting.values()):
                 self._take(record, uid)
@@ -104,6 +105,7 @@ class NodeSink:
     def _tell_findings(self, facts: NodeFacts, uid: str) -> None:
         if self._told.get(facts.name, ()) != facts.findings:
             self._told[facts.name] = facts.findings
+            self.changes += 1
             if facts.findings:
                 self._tell(facts, uid)
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import multiprocessing
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from typing import Final
 
 from structlog.typing import FilteringBoundLogger
@@ -14,13 +17,12 @@ from structlog.typing import FilteringBoundLogger
 from pyscheduler.adapters.api import ApiServer
 from pyscheduler.adapters.metrics import Metrics
 from pyscheduler.adapters.survey import survey
-from pyscheduler.adapters.worker import Worker
 from pyscheduler.config import Config
 from pyscheduler.core.findings import Finding
 from pyscheduler.core.lint import lint
 from pyscheduler.errors import KubernetesError
 
-__all__ = ["Linter", "Report", "lint_cluster"]
+__all__ = ["Linter", "Report", "lint_apart", "lint_cluster"]
 
 # Seconds between looks at whether anything changed.
 LOOK_S: Final = 2.0
@@ -46,50 +48,99 @@ def lint_cluster(config: Config, now: float) -> Report:
     return Report(dict(counts), tuple(finding for finding in found if finding not in read))
 
 
-class Linter:
-    """Runs lint after changes, in a thread of its own."""
+def lint_apart(config: Config) -> Report:
+    """Run `lint_cluster` in a process of its own, which ends with this one at the latest; raises as it does."""
+    # Not fork: gRPC's threads do not survive it. Not a pool: at the end of this process it would be waited for.
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_answer, args=(sender, config), name="lint", daemon=True)
+    process.start()
+    sender.close()
+    with receiver:
+        try:
+            answer: Report | Exception = receiver.recv()
+        except EOFError:
+            answer = ChildProcessError("the process of lint ended without an answer: was it killed for its memory?")
+    process.join()
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
 
-    def __init__(self, config: Config, version: Callable[[], int], metrics: Metrics, logger: FilteringBoundLogger) -> None:
-        self._config = config
+
+def _answer(sender: Connection, config: Config) -> None:
+    try:
+        answer: Report | Exception = lint_cluster(config, time.time())
+    except Exception as cause:  # noqa: BLE001  raised again where it can be logged
+        answer = cause
+    with contextlib.suppress(BrokenPipeError):  # the service was killed: nobody waits for an answer
+        sender.send(answer)
+
+
+class Linter:
+    """Runs lint after changes, in a thread of its own.
+
+    Parameters
+    ----------
+    check
+        Reads the cluster and checks it.
+    version
+        A number that changes with whatever lint looks at.
+    metrics, logger
+        Where the findings are told.
+    clock
+        Seconds; its origin does not matter.
+    """
+
+    def __init__(
+        self,
+        check: Callable[[], Report],
+        version: Callable[[], int],
+        metrics: Metrics,
+        logger: FilteringBoundLogger,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._check = check
         self._version = version
         self._metrics = metrics
         self._logger = logger
+        self._clock = clock
+        self._checked: int | None = None
         self._told: frozenset[Finding] = frozenset()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="linter", daemon=True)
 
     def start(self) -> None:
-        """Begin: the first run follows at once."""
+        """Begin: the first run follows after `LOOK_S`."""
         self._thread.start()
 
     def stop(self) -> None:
         """End. Does not wait for a run."""
         self._stopped.set()
 
-    def _run(self) -> None:
-        checked, pause = -1, 0.0
-        while not self._stopped.wait(pause or LOOK_S):
-            pause = 0.0
-            if (version := self._version()) != checked:
-                begun = time.monotonic()
-                if self._check():
-                    checked = version
-                pause = max(PAUSE_S, PAUSE_RUNS * (time.monotonic() - begun))
-
-    def _check(self) -> bool:
-        worker = Worker()
+    def look(self) -> float:
+        """Run lint if there is something new to it; return the seconds until the next look."""
+        # Taken before the run: what changes during it is looked at again.
+        version = self._version()
+        if version == self._checked:
+            return LOOK_S
+        begun = self._clock()
         try:
-            report = worker.run(lint_cluster, self._config, time.time())
+            report = self._check()
         except KubernetesError as cause:
             self._logger.warning("lint not run", error=str(cause))
-            return False
         except Exception:  # a check that trips a bug must not end the service
-            self._logger.exception("lint failed")
-            return True
-        finally:
-            worker.stop()
-        self._tell(report)
-        return True
+            if not self._stopped.is_set():
+                self._logger.exception("lint failed")
+            self._checked = version
+        else:
+            self._checked = version
+            self._tell(report)
+        return max(PAUSE_S, PAUSE_RUNS * (self._clock() - begun))
+
+    def _run(self) -> None:
+        pause = LOOK_S
+        while not self._stopped.wait(pause):
+            pause = self.look()
 
     def _tell(self, report: Report) -> None:
         self._metrics.findings(report.counts)

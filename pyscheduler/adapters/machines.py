@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from pyscheduler.adapters.tables import Tables
@@ -23,7 +23,7 @@ _CLASSES_MAX = 4096
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """Facts of a node; None while nothing can be said of it yet. `settled`: nothing is being built for it."""
+    """Facts of a node; None while nothing can be said of it yet. `settled`: it waits for no table and no class."""
 
     facts: NodeFacts | None
     settled: bool
@@ -50,23 +50,38 @@ class Machines:
 
     def attach(self, record: NodeRecord) -> Attached:
         """Return the node's facts, with its machine if its document can be used."""
-        if record.document is None:
-            self._last.pop(record.name, None)
-            return Attached(_facts(record, None), settled=True)
-        shared, missing = self._shared_class(record.document)
-        if shared is None:
-            self._last.pop(record.name, None)
-            return Attached(_facts(record, None, missing), settled=True)
-        kind, findings = classify(record.document, shared, self._weights, self._wall_clock())
-        table = self._tables.find(kind)
-        if isinstance(table, str):
-            self._last.pop(record.name, None)
-            return Attached(_facts(record, None, (*findings, _not_judged(table))), settled=True)
-        return self._with_table(record, table, findings)
+        try:
+            return self._attach(record)
+        except Exception as cause:  # noqa: BLE001  a document that trips a bug must not keep the service from other nodes
+            why = f"its document cannot be judged ({type(cause).__name__}: {cause}); please report it"
+            return self._by_number(record, (_not_judged(why),))
 
     def forget(self, name: str) -> None:
         """Drop what is remembered of a node that is gone."""
         self._last.pop(name, None)
+
+    def forget_others(self, listed: Collection[str]) -> None:
+        """Drop what is remembered of all nodes but these."""
+        for name in self._last.keys() - set(listed):
+            del self._last[name]
+
+    def _attach(self, record: NodeRecord) -> Attached:
+        if record.document is None:
+            return self._by_number(record)
+        shared, missing = self._shared_class(record.document)
+        if shared is None:
+            # Its ConfigMap may come yet.
+            return self._by_number(record, missing, settled=False)
+        kind, findings = classify(record.document, shared, self._weights, self._wall_clock())
+        table = self._tables.find(kind)
+        if isinstance(table, str):
+            return self._by_number(record, (*findings, _not_judged(table)))
+        return self._with_table(record, table, findings)
+
+    def _by_number(self, record: NodeRecord, findings: tuple[Finding, ...] = (), *, settled: bool = True) -> Attached:
+        """Return a node whose links are not known."""
+        self._last.pop(record.name, None)
+        return Attached(_facts(record, None, findings), settled)
 
     def _with_table(self, record: NodeRecord, table: DeviceTable | None, findings: tuple[Finding, ...]) -> Attached:
         before = self._last.get(record.name)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import queue
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
 
@@ -13,14 +17,33 @@ from pyscheduler.errors import KubernetesError
 
 __all__ = ["NodeEvents"]
 
+# Events that wait to be written. What is wrong with more nodes than this is told by lint, not node by node.
+_WAITING_MAX: Final = 1000
+
 
 class NodeEvents:
-    """Posts Events of reason GPUTopologyFinding. The API server being away costs the Event, never the node."""
+    """Posts Events of reason GPUTopologyFinding, from a thread of its own.
+
+    An API server that is slow or away costs the Event, and never holds up a node.
+    """
 
     def __init__(self, api: ApiServer, wall_clock: Callable[[], float], logger: FilteringBoundLogger) -> None:
         self._api = api
         self._wall_clock = wall_clock
         self._logger = logger
+        self._waiting: queue.Queue[dict[str, Any] | None] = queue.Queue(_WAITING_MAX)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="node-events", daemon=True)
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the present Event; those that wait are not written."""
+        self._stopped.set()
+        with contextlib.suppress(queue.Full):  # then the thread is awake
+            self._waiting.put_nowait(None)
 
     def tell(self, facts: NodeFacts, uid: str) -> None:
         """Tell what is wrong with the node's documents."""
@@ -42,6 +65,13 @@ class NodeEvents:
             "count": 1,
         }
         try:
-            self._api.post("/api/v1/namespaces/default/events", event)
-        except KubernetesError as cause:
-            self._logger.warning("event not written", node=facts.name, error=str(cause))
+            self._waiting.put_nowait(event)
+        except queue.Full:
+            self._logger.warning("event not written", node=facts.name, error=f"{_WAITING_MAX} Events wait already")
+
+    def _run(self) -> None:
+        while (event := self._waiting.get()) is not None and not self._stopped.is_set():
+            try:
+                self._api.post("/api/v1/namespaces/default/events", event)
+            except KubernetesError as cause:
+                self._logger.warning("event not written", node=event["involvedObject"]["name"], error=str(cause))

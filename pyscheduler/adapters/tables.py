@@ -10,7 +10,7 @@ from structlog.typing import FilteringBoundLogger
 
 from pyscheduler.adapters.worker import Worker
 from pyscheduler.core.device_class import DeviceClass
-from pyscheduler.core.device_table import DeviceTable, TooManyGpusError
+from pyscheduler.core.device_table import MAX_GPUS, DeviceTable, TooManyGpusError
 
 __all__ = ["Tables"]
 
@@ -25,6 +25,7 @@ class Tables:
         self._wanted: queue.SimpleQueue[DeviceClass | None] = queue.SimpleQueue()
         self._asked: set[DeviceClass] = set()
         self._change = threading.Condition()
+        self._stopped = threading.Event()
         # Called after each build, from the building thread.
         self.built: Callable[[], None] = lambda: None
         self._thread = threading.Thread(target=self._run, name="tables", daemon=True)
@@ -35,10 +36,13 @@ class Tables:
 
     def stop(self) -> None:
         """End after the present build."""
+        self._stopped.set()
         self._wanted.put(None)
 
     def find(self, kind: DeviceClass) -> DeviceTable | str | None:
         """Return the table of the class, or a sentence on why there is none; None while it is being built."""
+        if kind.gpus > MAX_GPUS:
+            return str(TooManyGpusError(kind.gpus))
         with self._change:
             known = self._known.get(kind)
             if known is None and kind not in self._asked:
@@ -52,19 +56,21 @@ class Tables:
             return self._change.wait_for(lambda: not self._asked, seconds)
 
     def _run(self) -> None:
-        while (kind := self._wanted.get()) is not None:
+        while (kind := self._wanted.get()) is not None and not self._stopped.is_set():
             table = self._build(kind)
             with self._change:
                 self._known[kind] = table
                 self._asked.discard(kind)
                 self._change.notify_all()
-            self.built()
+            try:
+                self.built()
+            except Exception:  # who is told must not end the building of other tables
+                self._logger.exception("table not told")
 
     def _build(self, kind: DeviceClass) -> DeviceTable | str:
         try:
             return self._worker.run(DeviceTable.build, kind)
-        except TooManyGpusError as cause:
-            return str(cause)
         except Exception as cause:  # a class that trips a bug must not keep the service from other nodes
-            self._logger.exception("device table not built")
+            if not self._stopped.is_set():  # the worker ends, too
+                self._logger.exception("device table not built")
             return f"its links cannot be judged ({type(cause).__name__}: {cause}); please report it"

@@ -91,8 +91,9 @@ class Watcher(Generic[T]):
         try:
             self._watch_for_ever()
         except Exception as cause:  # a service that sees nothing must not look alive
-            self._logger.critical("watch died", exc_info=cause)
-            self._died()
+            if not self._stopped.is_set():  # the worker that reads pages ends, too
+                self._logger.critical("watch died", exc_info=cause)
+                self._died()
 
     def _watch_for_ever(self) -> None:
         version, failures = "", 0

@@ -10,6 +10,7 @@ import typer
 
 from pyscheduler import __version__
 from pyscheduler.cli import topology
+from pyscheduler.cli.place import OneLineCommand, place
 from pyscheduler.errors import PyschedulerError
 
 __all__ = ["main"]
@@ -19,6 +20,7 @@ UNUSABLE = 2
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.add_typer(topology.app, name="topology")
+app.command(cls=OneLineCommand)(place)
 
 
 @app.callback()

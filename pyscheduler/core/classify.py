@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Final
 
-from pyscheduler.core.device_class import DeviceClass, TopologyPolicy, default_speeds
+from pyscheduler.core.device_class import DeviceClass, TopologyPolicy, cost_shares, default_speeds
 from pyscheduler.core.document import NodeDocument
 from pyscheduler.core.findings import Finding, Severity
 from pyscheduler.core.links import UNKNOWN_LINK, Kind, Link
@@ -36,6 +36,9 @@ def class_of(document: NodeDocument) -> DeviceClass:
         links=tuple(document.links.get(pair, UNKNOWN_LINK) for pair in combinations(gpus, 2)),
         policy=TopologyPolicy(document.topology_policy or "none"),
         nic_links=tuple(tuple(links.get((gpu, nic), UNKNOWN_LINK) for nic in nics) for gpu in gpus) if nics else (),
+        costs=tuple(document.costs.get(pair) for pair in combinations(gpus, 2)) if document.costs else (),
+        nics=tuple(nic.id for nic in document.nics),
+        nic_names=tuple(nic.name for nic in document.nics),
     )
 
 
@@ -76,11 +79,13 @@ def completed(record: NodeRecord, classes: Mapping[str, DeviceClass], weights: W
 def filled(document: NodeDocument, shared: DeviceClass) -> NodeDocument:
     """Return a document whose shared part stands elsewhere, with that part filled in."""
     gpus = zip(document.gpus, shared.models, shared.numa, strict=True)
+    pairs = list(combinations(range(shared.gpus), 2))
     rows = enumerate(shared.nic_links)
     return replace(
         document,
         gpus=tuple(replace(gpu, model=model, numa=numa) for gpu, model, numa in gpus),
-        links=dict(zip(combinations(range(shared.gpus), 2), shared.links, strict=True)),
+        links=dict(zip(pairs, shared.links, strict=True)),
+        costs={pair: cost for pair, cost in zip(pairs, shared.costs, strict=False) if cost is not None},
         nic_links={(gpu, nic): link for gpu, row in rows for nic, link in enumerate(row) if nic < len(document.nics)},
         topology_policy=shared.policy.value,
     )
@@ -107,17 +112,26 @@ def classify(
         return shared, ()
     reached = _without_peer_access(shared, document.p2p)
     fading = Fading(weights.half_life_s, now)
-    speeds, told = pair_speeds(document, reached.links, _expected(reached, weights), fading)
+    # The host path of a pair without peer access is never better than its link.
+    expected = tuple(map(min, _expected(reached, weights), _expected(shared, weights)))
+    speeds, told = pair_speeds(document, reached.links, expected, fading)
+    ring, told_of_ring = ring_mbps(document, expected, fading)
     own = speeds if speeds != default_speeds(reached) else ()
-    return replace(reached, speeds=own, ring_mbps=ring_mbps(document, fading)), told
+    return replace(reached, speeds=own, ring_mbps=ring), (*told, *told_of_ring)
 
 
 def _without_peer_access(shared: DeviceClass, p2p: Mapping[Pair, str]) -> DeviceClass:
     """Return the class with pairs that cannot reach each other on the path through the host, whatever their link says."""
     if not p2p:
         return shared
-    pairs = zip(combinations(range(shared.gpus), 2), shared.links, strict=True)
-    return replace(shared, links=tuple(_host_path(shared, pair, link) if pair in p2p else link for pair, link in pairs))
+    pairs = list(combinations(range(shared.gpus), 2))
+    links = zip(pairs, shared.links, strict=True)
+    return replace(
+        shared,
+        links=tuple(_host_path(shared, pair, link) if pair in p2p else link for pair, link in links),
+        # The cost of a link that is not used says nothing of the host path.
+        costs=tuple(None if pair in p2p else cost for pair, cost in zip(pairs, shared.costs, strict=False)),
+    )
 
 
 def _host_path(shared: DeviceClass, pair: Pair, link: Link) -> Link:
@@ -129,6 +143,8 @@ def _host_path(shared: DeviceClass, pair: Pair, link: Link) -> Link:
 def _expected(shared: DeviceClass, weights: Weights) -> tuple[int, ...]:
     if weights.standard:
         return default_speeds(shared)
-    pairs = zip(combinations(range(shared.gpus), 2), shared.links, strict=True)
+    pairs = zip(combinations(range(shared.gpus), 2), shared.links, cost_shares(shared), strict=True)
     models = shared.models
-    return tuple(round(1000 * min(weights.link_gbps(link, models[g]) for g in pair)) for pair, link in pairs)
+    speeds = [1000 * share * min(weights.link_gbps(link, models[g]) for g in pair) for pair, link, share in pairs]
+    # At least 1 where there is a speed: 0 is that of an unknown link.
+    return tuple([max(1, round(speed)) if speed else 0 for speed in speeds])

@@ -17,13 +17,15 @@ from numpy.typing import NDArray
 
 from pyscheduler.core import bitmap
 from pyscheduler.core.explain import Hole
+from pyscheduler.core.fleet import Fleet
 from pyscheduler.core.ledger import Ledger
 from pyscheduler.core.model import NodeFacts, PodFacts, PodUid, binding_order
-from pyscheduler.core.node import ABSENT, NodeState, derive
+from pyscheduler.core.node import ABSENT, NodeState, derive, model_names
 from pyscheduler.core.ranking import Ranking
 from pyscheduler.core.refusals import Refusals
 from pyscheduler.core.request import Shape
 from pyscheduler.core.table import NodeTable
+from pyscheduler.core.tightness import Tightness
 
 __all__ = ["RANKINGS_MAX", "Cluster"]
 
@@ -44,6 +46,8 @@ class Cluster:
         Grows with every change of which nodes there are, of their GPUs and links, and of where they hang.
     present
         Bitmap of the nodes whose Node object exists.
+    fleet
+        The same nodes by their place in the fabric, for jobs of many pods.
     """
 
     def __init__(self, *, epoch: int, scheduler_name: str) -> None:
@@ -53,6 +57,10 @@ class Cluster:
         self.generation = 1
         self.topology = 1
         self.present = 0
+        self.fleet = Fleet(self.state)
+        self._tightness = Tightness()
+        self._models: dict[str, tuple[int, list[str]]] = {}
+        self._unhealthy: tuple[int, list[int]] = (0, [])
         self._with_resource: dict[str, int] = {}
         self._states: list[NodeState] = []
         # Free and allocatable GPUs of each node, for sums; longer than the table, to grow seldom.
@@ -85,6 +93,28 @@ class Cluster:
         if len(self._rankings) > RANKINGS_MAX:
             del self._rankings[next(iter(self._rankings))]
         return ranking
+
+    def rank(self, nodes: NDArray[np.intp]) -> NDArray[np.int64]:
+        """Return a number for each of these nodes, smaller first: the fullest domain round it, then the total order."""
+        return self._tightness.ranks(nodes, self.table.order())
+
+    def models(self, resource: str) -> list[str]:
+        """Return the models of the GPUs of this resource, in order."""
+        version, known = self._models.get(resource, (0, []))
+        if version != self.topology:
+            tables = {s.facts.machine.table for s in self._states if s.facts.machine and s.facts.resource == resource}
+            known = sorted({model for table in tables for model in model_names(table.device_class.models)})
+            self._models[resource] = (self.topology, known)
+        return known
+
+    def unhealthy(self) -> list[int]:
+        """Return the nodes that have an unhealthy GPU, in the order of the table."""
+        version, known = self._unhealthy
+        if version != self.topology:
+            machines = [(node, state.facts.machine) for node, state in enumerate(self._states)]
+            known = [node for node, m in machines if m and m.healthy.bit_count() < len(m.ids)]
+            self._unhealthy = (self.topology, known)
+        return known
 
     def room(self, shape: Shape, eligible: int) -> int:
         """Return how many pods of this shape could be placed on these nodes."""
@@ -126,6 +156,8 @@ class Cluster:
         """Note a node as it is now."""
         node = self.table.place(facts.name, facts.place.path)
         self._make_room()
+        self.fleet.place(node, facts.name, facts.place)
+        self._tightness.move(node, facts.place.path)
         before = self._states[node]
         if facts.in_use_unreadable:
             # An error is never an empty report: the last one that could be read stands.
@@ -218,6 +250,8 @@ class Cluster:
         if state.facts.resource:
             self._with_resource[state.facts.resource] = self._with_resource.get(state.facts.resource, 0) | bit
         self._states[node] = state
+        self.fleet.touch(node)
+        self._tightness.change(node, state.free)
         self._free[node] = state.free
         self._allocatable[node] = state.facts.allocatable
         for ranking in self._rankings.values():

@@ -5,13 +5,13 @@ from __future__ import annotations
 import enum
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from pyscheduler.core.links import UNKNOWN_LINK, Link, gbps
+from pyscheduler.core.links import UNKNOWN_LINK, Kind, Link, gbps
 
-__all__ = ["DeviceClass", "TopologyPolicy", "class_hash", "default_speeds"]
+__all__ = ["DeviceClass", "TopologyPolicy", "class_hash", "cost_shares", "default_speeds"]
 
 
 class TopologyPolicy(enum.StrEnum):
@@ -49,6 +49,14 @@ class DeviceClass:
         (`core.links.gbps`) but configured or measured; empty if the link types say it all.
     ring_mbps
         Measured bus bandwidth of a collective of all GPUs in MB/s, None if none was measured.
+    costs
+        What AMD's tools print as the weight of each pair, in the order of `links`: at least 1, lower is nearer; None
+        where a pair has none. Empty if no pair has one.
+    partitions
+        Masks: the only sets of GPUs that may be given out together. Empty: any set.
+    nics, nic_names
+        Id of each NIC, and the name that the system gives it, in the order of the columns of `nic_links`.
+        Either may be empty.
 
     """
 
@@ -59,6 +67,10 @@ class DeviceClass:
     nic_links: tuple[tuple[Link, ...], ...] = ()
     speeds: tuple[int, ...] = ()
     ring_mbps: int | None = None
+    costs: tuple[int | None, ...] = ()
+    partitions: tuple[int, ...] = ()
+    nics: tuple[str, ...] = ()
+    nic_names: tuple[str | None, ...] = ()
 
     def __post_init__(self) -> None:
         pairs = len(self.models) * (len(self.models) - 1) // 2
@@ -70,6 +82,10 @@ class DeviceClass:
             raise ValueError(f"{len(self.models)} GPUs need as many rows of NIC distances, not {len(self.nic_links)}")
         if self.speeds and len(self.speeds) != pairs:
             raise ValueError(f"{pairs} pairs need as many speeds, not {len(self.speeds)}")
+        if self.costs and (len(self.costs) != pairs or any(cost is not None and cost < 1 for cost in self.costs)):
+            raise ValueError(f"{pairs} pairs need as many costs of at least 1, not {len(self.costs)}: {self.costs[:8]}")
+        if any(not 0 < partition < 1 << len(self.models) for partition in self.partitions):
+            raise ValueError(f"a partition holds at least one of the {len(self.models)} GPUs, and no other")
 
     @classmethod
     def of(
@@ -113,10 +129,37 @@ class DeviceClass:
 
 
 def default_speeds(device_class: DeviceClass) -> tuple[int, ...]:
-    """Return the bandwidth of each pair in MB/s by its link type, that of the slower GPU, in the order of ``links``."""
+    """Return the bandwidth of each pair in MB/s, in the order of ``links``.
+
+    It is that of the link type with the slower GPU, times the pair's share by cost (`cost_shares`).
+    """
     models = device_class.models
-    pairs = zip(combinations(range(device_class.gpus), 2), device_class.links, strict=True)
-    return tuple(round(1000 * min(gbps(link, models[a]), gbps(link, models[b]))) for (a, b), link in pairs)
+    pairs = zip(combinations(range(device_class.gpus), 2), device_class.links, cost_shares(device_class), strict=True)
+    speeds = [1000 * share * min(gbps(link, models[a]), gbps(link, models[b])) for (a, b), link, share in pairs]
+    # At least 1 where there is a speed: 0 is that of an unknown link.
+    return tuple([max(1, round(speed)) if speed else 0 for speed in speeds])
+
+
+def cost_shares(device_class: DeviceClass) -> tuple[float, ...]:
+    """Return which share of its link type's bandwidth each pair has by its cost, above 0 and at most 1.
+
+    The nearest pair of a kind of link has all of it, one of twice the cost half. A pair without a cost, where others of
+    its kind have one, counts as farther than the farthest of them: what is not known must never win.
+    """
+    known: dict[Kind, set[int]] = {}
+    priced = list(zip(device_class.links, device_class.costs, strict=True)) if device_class.costs else []
+    for link, cost in priced:
+        if cost is not None:
+            known.setdefault(link.kind, set()).add(cost)
+    if not known:
+        return (1.0,) * len(device_class.links)
+    return tuple(_share(cost, known.get(link.kind)) for link, cost in priced)
+
+
+def _share(cost: int | None, known: Collection[int] | None) -> float:
+    if not known:
+        return 1.0
+    return min(known) / (max(known) + 1 if cost is None else cost)
 
 
 def class_hash(device_class: DeviceClass) -> str:
@@ -129,5 +172,9 @@ def class_hash(device_class: DeviceClass) -> str:
         [[str(link) for link in row] for row in device_class.nic_links],
         device_class.speeds,
         device_class.ring_mbps,
+        device_class.costs,
+        device_class.partitions,
+        device_class.nics,
+        device_class.nic_names,
     ]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]

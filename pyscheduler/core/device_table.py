@@ -1,7 +1,8 @@
-"""The best set of k free GPUs on one kind of machine, exactly.
+"""The best set of k free GPUs on one kind of machine.
 
-All sets of a machine are judged once, when its table is built; a choice is
-then a search through a sorted list. Sets are bit masks: GPU i is bit i.
+Up to 16 GPUs, all sets of a machine are judged once, when its table is built; a
+choice is then a search through a sorted list (`exact_search`). Above, sets are
+searched heuristically (`large_search`). Sets are bit masks: GPU i is bit i.
 
 What a set is worth, in this order (higher first, except the last):
 
@@ -20,77 +21,65 @@ switch on the common machines. Last come the lowest indices.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
-import numpy as np
-
+from pyscheduler.core.admission import Rules, nearest, rules
+from pyscheduler.core.choice import Choice, Offer
 from pyscheduler.core.device_class import DeviceClass, TopologyPolicy, class_hash
-from pyscheduler.core.set_worth import SetWorth, judge
+from pyscheduler.core.exact_search import EXACT_GPUS, ExactSearch
+from pyscheduler.core.job import NO_LIMITS, Limits
+from pyscheduler.core.large_search import LargeSearch
+from pyscheduler.core.mesh import partial_set_note
 
-__all__ = ["MAX_GPUS", "Choice", "DeviceClass", "DeviceTable", "TooManyGpusError", "TopologyPolicy", "class_hash"]
+__all__ = ["MAX_GPUS", "Choice", "DeviceClass", "DeviceTable", "Offer", "TooManyGpusError", "TopologyPolicy", "class_hash"]
 
-MAX_GPUS: Final = 16
+MAX_GPUS: Final = 128
 _CACHE_MAX: Final = 1 << 16
+
+T = TypeVar("T")
 
 
 class TooManyGpusError(ValueError):
-    """A machine with more GPUs than the exact search can judge."""
+    """A machine with more GPUs than are searched."""
 
     def __init__(self, gpus: int) -> None:
         super().__init__(f"machine has {gpus} GPUs; sets are judged up to {MAX_GPUS}: place by count on this node")
         self.gpus = gpus
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A set of GPUs on one machine, and what it is worth.
+class _Search(Protocol):
+    """How sets are found on one class of machine. Rules of None: those of the machine alone."""
 
-    Attributes
-    ----------
-    mask
-        The GPUs.
-    ring_gbps
-        Bandwidth of the set's rings together, GB/s as all-reduce bus bandwidth; 0 for one GPU or unknown links.
-    pair_sum_gbps
-        Sum over all pairs, GB/s in one direction.
-    numa_nodes
-        NUMA nodes that the set touches; unknown ones count as one node.
-    bottleneck
-        Link type of the weakest pair in the set; None for one GPU.
-    model
-        What `ring_gbps` rests on: ``"ring-packing"`` (all rings on NVLink or xGMI, by linear programming),
-        ``"bottleneck-ring"`` (the best single ring) or ``"single"`` (one GPU).
-    key
-        Orders choices of equal size on all machines, smaller is better. MB/s, so that equal sets compare equal.
+    def choose(self, free: int, k: int, rules: Rules | None) -> Choice | None: ...
 
-    """
+    def offer(self, free: int, k: int, rules: Rules | None) -> Offer: ...
 
-    mask: int
-    ring_gbps: float
-    pair_sum_gbps: float
-    numa_nodes: int
-    bottleneck: str | None
-    model: str
-    key: tuple[int, int, int]
+    def describe(self, mask: int) -> Choice: ...
+
+    def ring_order(self, mask: int) -> tuple[int, ...]: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceTable:
-    """The worth of every set of GPUs of a class: immutable, pickles, and is safe to share between threads.
+    """What sets of GPUs of a class are worth: immutable, pickles, and is safe to share between threads.
 
     Make one with `build`.
     """
 
     device_class: DeviceClass
     class_hash: str
-    _worth: SetWorth
-    # A choice is a pure function of the query, so a race between threads writes the same value twice.
-    _cache: dict[int, Choice | None] = field(default_factory=dict)
+    _search: _Search
+    # Answers are pure functions of the query, so a race between threads writes the same value twice.
+    _choices: dict[object, Choice | None] = field(default_factory=dict)
+    _offers: dict[object, Offer] = field(default_factory=dict)
+    _rings: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    _rules: dict[tuple[Limits, int | None], Rules] = field(default_factory=dict)
 
     @classmethod
     def build(cls, device_class: DeviceClass) -> DeviceTable:
-        """Judge all sets of `device_class`: up to about a second, so run it in a worker process.
+        """Judge `device_class`: up to about a second, so run it in a worker process.
 
         Raises
         ------
@@ -100,10 +89,13 @@ class DeviceTable:
         """
         if device_class.gpus > MAX_GPUS:
             raise TooManyGpusError(device_class.gpus)
-        return cls(device_class, class_hash(device_class), judge(device_class))
+        search = ExactSearch.of(device_class) if device_class.gpus <= EXACT_GPUS else LargeSearch.of(device_class)
+        return cls(device_class, class_hash(device_class), search)
 
-    def choose(self, free_mask: int, k: int) -> Choice | None:
-        """Return the best `k` of the free GPUs, or None if no set of them is free and admitted by the kubelet.
+    def choose(self, free_mask: int, k: int, limits: Limits = NO_LIMITS, healthy: int | None = None) -> Choice | None:
+        """Return the best `k` of the free GPUs, or None if no set of them is free and admitted.
+
+        The kubelet's policy, the machine's partitions and the limits admit a set.
 
         Parameters
         ----------
@@ -111,42 +103,67 @@ class DeviceTable:
             Free GPUs; bits beyond the machine's GPUs are ignored.
         k
             At least 1.
+        limits
+            Hard limits of the job. A NIC that is not known here (`knows_nic`) asks for nothing.
+        healthy
+            Mask of the GPUs that count for which is nearest to a NIC, None: all.
 
         """
-        if k < 1:
-            raise ValueError(f"cannot choose {k} GPUs: ask for at least 1")
-        free = free_mask & ((1 << self.device_class.gpus) - 1)
+        free = self._free(free_mask, k)
         if k > free.bit_count():
             return None
-        query = free << 5 | k
-        try:
-            return self._cache[query]
-        except KeyError:
-            if len(self._cache) >= _CACHE_MAX:
-                self._cache.clear()
-            choice = self._cache[query] = self._choose_one(free) if k == 1 else self._choose_set(free, k)
-            return choice
+        ruled = self._ruled(limits, healthy)
+        query: object = (free, k) if ruled is None else (free, k, ruled)
+        return _cached(self._choices, query, lambda: self._search.choose(free, k, ruled))
 
-    def _choose_one(self, free: int) -> Choice:
-        """Choose the GPU whose best link to another free GPU is weakest: a larger job misses it least."""
-        gpus = np.flatnonzero(free >> np.arange(self.device_class.gpus) & 1)
-        best_links = self._worth.pairs[np.ix_(gpus, gpus)].max(axis=1)
-        weakest = gpus[best_links == best_links.min()]
-        mask = self._worth.leaving_most(free, 1 << weakest)
-        return Choice(mask, 0.0, 0.0, 1, None, "single", key=(int(best_links.min()), 0, 1))
+    def offer(self, free_mask: int, k: int, limits: Limits = NO_LIMITS, healthy: int | None = None) -> Offer:
+        """Return how many pods of `k` GPUs the free ones take at once, and how well. Parameters as of `choose`."""
+        free = self._free(free_mask, k)
+        ruled = self._ruled(limits, healthy)
+        query: object = (free, k) if ruled is None else (free, k, ruled)
+        return _cached(self._offers, query, lambda: self._search.offer(free, k, ruled))
 
-    def _choose_set(self, free: int, k: int) -> Choice | None:
-        worth = self._worth
-        mask = worth.best(free, k)
-        if mask is None:
+    def describe(self, mask: int) -> Choice:
+        """Return what any set of at least one GPU is worth, admitted or not."""
+        return self._search.describe(mask)
+
+    def ring_order(self, mask: int) -> tuple[int, ...]:
+        """Return the GPUs of a set in the order of its best ring; by index where no ring is known.
+
+        Best is the widest weakest link, then the largest sum. The lowest GPU comes first, then its lower neighbour.
+        """
+        return _cached(self._rings, mask, lambda: self._search.ring_order(mask))
+
+    def knows_nic(self, limits: Limits, healthy: int | None = None) -> bool:
+        """Tell whether it is known which GPU is nearest to the NIC of `limits`; true if they name none."""
+        return limits.near_nic is None or nearest(self.device_class, limits.near_nic, healthy) != 0
+
+    def partial_set_note(self, mask: int) -> str | None:
+        """Return what to tell of a set that is a part of a fully meshed machine, None if there is nothing to tell."""
+        return partial_set_note(self.device_class, mask)
+
+    def _free(self, free_mask: int, k: int) -> int:
+        if k < 1:
+            raise ValueError(f"cannot choose {k} GPUs: ask for at least 1")
+        return free_mask & ((1 << self.device_class.gpus) - 1)
+
+    def _ruled(self, limits: Limits, healthy: int | None) -> Rules | None:
+        """Return the limits as this machine understands them, None if there are none."""
+        if limits is NO_LIMITS or limits == NO_LIMITS:
             return None
-        ring, pair_sum, numa_nodes = (int(a[mask]) for a in (worth.rings, worth.pair_sums, worth.numa_nodes))
-        return Choice(
-            mask=mask,
-            ring_gbps=ring / 1000,
-            pair_sum_gbps=pair_sum / 1000,
-            numa_nodes=numa_nodes,
-            bottleneck=worth.ladder[worth.weakest[mask]],
-            model="ring-packing" if worth.packed[mask] else "bottleneck-ring",
-            key=(-ring, -pair_sum, numa_nodes),
-        )
+        # Which GPUs are healthy matters to NICs only.
+        counted = healthy if limits.near_nic is not None else None
+        return _cached(self._rules, (limits, counted), lambda: rules(self.device_class, limits, counted))
+
+
+Query = TypeVar("Query")
+
+
+def _cached(cache: dict[Query, T], query: Query, answer: Callable[[], T]) -> T:
+    try:
+        return cache[query]
+    except KeyError:
+        if len(cache) >= _CACHE_MAX:
+            cache.clear()
+        found = cache[query] = answer()
+        return found

@@ -80,6 +80,8 @@ class NodeDocument:
         In the order of their indices.
     links
         (a, b) to the link of two GPUs, indices, a < b. A pair that is not there is unknown.
+    costs
+        (a, b) to what AMD's tools print as the weight of a pair, at least 1: lower is nearer. Not of every pair.
     nic_links
         (gpu, nic) to the distance of a GPU from a NIC, indices.
     p2p
@@ -108,6 +110,7 @@ class NodeDocument:
     nics: tuple[Nic, ...] = ()
     links: Mapping[tuple[int, int], Link] = field(default_factory=dict)
     nic_links: Mapping[tuple[int, int], Link] = field(default_factory=dict)
+    costs: Mapping[tuple[int, int], int] = field(default_factory=dict)
     p2p: Mapping[tuple[int, int], str] = field(default_factory=dict)
     measured: tuple[Measured, ...] = ()
     source: str = "unknown"
@@ -122,7 +125,8 @@ class NodeDocument:
     @property
     def whole(self) -> bool:
         """Whether the document says itself what machine it is of; else its `class_hash` names that."""
-        return bool(self.links) or not self.class_hash
+        alone = len(self.gpus) == 1 and self.gpus[0].model is not None
+        return bool(self.links) or not self.class_hash or alone
 
     def link(self, a: int, b: int) -> Link:
         """Return the link between GPU a and GPU b (indices)."""

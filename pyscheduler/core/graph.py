@@ -140,9 +140,11 @@ class _Builder:
     def _rise(self, path: Domain, kind: int) -> list[float]:
         """Return the cost of each step from a node of this class to the cluster."""
         model = next((model for model in self._classes[kind].models if model), None)
+        below = self._machines[kind].way_out
         costs: list[float] = []
         for hops, level in enumerate([*(level for level, _ in path), "cluster"]):
-            costs.append(max(self._weights.level_cost(level, hops, model), *costs, 0.0))
+            below = self._weights.level_cost(level, hops, model, below=below)
+            costs.append(below)
         return costs
 
     def _nvlink_domains(self) -> dict[str, int]:
@@ -157,13 +159,17 @@ class _Builder:
         return vertex
 
     def _join(self, node: int, machine: MachineGraph, domain: int) -> None:
-        fast = [edge for edge in machine.edges if edge.link.fast]
-        if not fast:
-            return
-        cost = min(edge.cost for edge in fast)
-        gpus = {end for edge in fast for end in (edge.a, edge.b) if machine.kinds[end] is Vertex.GPU}
-        ends = sorted(gpus) if machine.nvlink is None else [machine.nvlink]
-        self._add(np.array([(self._first[node] + end, domain) for end in ends], np.int64), np.full(len(ends), cost))
+        """Join the switches of a node to its NVLink domain, or where it has none each GPU at the cost of its worst NVLink."""
+        costs: dict[int, float] = {}
+        for edge in machine.edges:
+            if edge.link.fast:
+                for end in (edge.a, edge.b):
+                    costs[end] = max(costs.get(end, 0.0), edge.cost)
+        ends = machine.nvlink or sorted(costs)
+        self._add(
+            np.array([(self._first[node] + end, domain) for end in ends], np.int64).reshape(-1, 2),
+            np.array([costs[end] for end in ends]),
+        )
 
     def _new(self, kind: Vertex) -> int:
         self._extra.append(kind)

@@ -1,15 +1,16 @@
-"""The inside of one kind of machine as a weighted graph: GPUs, PCIe switches, sockets, an NVSwitch, the node itself.
+"""The inside of one kind of machine as a weighted graph: GPUs, PCIe switches, sockets, NVSwitches, the node itself.
 
 Between two GPUs, the smallest possible largest cost on a path through the graph
 is that over all chains of their links: what Kruskal's merges see. PCIe paths are
 drawn as the tree that they are: a switch, a socket and the node stand for all
 pairs that meet there, so the graph has a few edges per GPU and not one per pair.
+Pairs meet in the order of their costs, so this holds whatever the operator configures.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Final
@@ -19,6 +20,8 @@ from pyscheduler.core.links import UNKNOWN_LINK, Kind, Link, behind_switch
 from pyscheduler.core.weights import Weights
 
 __all__ = ["Edge", "MachineGraph", "Vertex", "machine_graph"]
+
+Pair = tuple[int, int]
 
 
 class Vertex(enum.IntEnum):
@@ -34,7 +37,7 @@ class Vertex(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """`link` is what the edge stands for; `cost` > 0 is that of `Weights.link_cost`."""
+    """`link` is what the edge stands for; `cost` > 0 is that of `Weights.link_cost`, of the slower GPU of a pair."""
 
     a: int
     b: int
@@ -46,30 +49,41 @@ class Edge:
 class MachineGraph:
     """Vertices are numbered: GPU i is vertex i, then come the others, the node last.
 
-    `nvlink` is the vertex of the NVSwitch, None if there is none.
+    `nvlink` are the vertices of the NVSwitches: one, unless the machine has boards that NVLink does not join.
     """
 
     kinds: tuple[Vertex, ...]
     edges: tuple[Edge, ...]
-    nvlink: int | None
+    nvlink: tuple[int, ...]
 
     @property
     def node(self) -> int:
         """The vertex of the node itself."""
         return len(self.kinds) - 1
 
+    @property
+    def way_out(self) -> float:
+        """The largest cost of a known path from a GPU to the node, 0 if none is known."""
+        return max((edge.cost for edge in self.edges if edge.b == self.node and edge.link.kind is not Kind.UNKNOWN), default=0.0)
+
     def children(self, vertex: int) -> list[int]:
         """Return what hangs below a switch, a socket or the node, in order."""
         return sorted(edge.a for edge in self.edges if edge.b == vertex)
 
 
-# Where PCIe paths meet, nearest first: the kinds of pair that meet there, and what is drawn for it.
-_MEETINGS: Final = (
-    ((Kind.PIX,), Vertex.PCIE_SWITCH),
-    ((Kind.PXB,), Vertex.PCIE_SWITCH),
-    ((Kind.PHB,), Vertex.SOCKET),
-    ((Kind.NODE,), Vertex.SOCKET),
-)
+# What is drawn where pairs of a kind meet. Where those of the last two kinds all meet is the node; where only some do, as
+# the others are unknown, it is what these share of the host.
+_DRAWN: Final = {
+    Kind.NVLINK: Vertex.NVLINK_DOMAIN,
+    Kind.XGMI: Vertex.NVLINK_DOMAIN,
+    Kind.PIX: Vertex.PCIE_SWITCH,
+    Kind.PXB: Vertex.PCIE_SWITCH,
+    Kind.PHB: Vertex.SOCKET,
+    Kind.NODE: Vertex.SOCKET,
+    Kind.PCIE: Vertex.SOCKET,
+    Kind.SYS: Vertex.SOCKET,
+}
+_THROUGH_NODE: Final = frozenset({Kind.PCIE, Kind.SYS})
 
 
 def machine_graph(device_class: DeviceClass, weights: Weights) -> MachineGraph:
@@ -77,85 +91,122 @@ def machine_graph(device_class: DeviceClass, weights: Weights) -> MachineGraph:
     return _Builder(device_class, weights).graph()
 
 
+@dataclass(frozen=True, slots=True)
+class _Meeting:
+    """Pairs that meet alike."""
+
+    link: Link
+    cost: float
+    pairs: tuple[Pair, ...]
+
+
 class _Builder:
     def __init__(self, device_class: DeviceClass, weights: Weights) -> None:
         self._class = device_class
         self._weights = weights
-        self._matrix = device_class.matrix
+        self._pairs = dict(zip(combinations(range(device_class.gpus), 2), device_class.links, strict=True))
         self._kinds = [Vertex.GPU] * device_class.gpus
         self._edges: list[Edge] = []
-        # The uppermost vertex that each GPU has reached.
-        self._top = list(range(device_class.gpus))
 
     def graph(self) -> MachineGraph:
-        nvlink = self._fast()
-        for kinds, vertex in _MEETINGS:
-            self._meet(Link(kinds[0]), vertex)
-        self._join_node()
-        return MachineGraph(tuple(self._kinds), tuple(self._edges), nvlink)
+        switches = self._fast()
+        node = self._slow()
+        # The node comes last.
+        order = [vertex for vertex in range(len(self._kinds)) if vertex != node] + [node]
+        new = {old: at for at, old in enumerate(order)}
+        return MachineGraph(
+            kinds=tuple(self._kinds[vertex] for vertex in order),
+            edges=tuple(Edge(new[edge.a], new[edge.b], edge.link, edge.cost) for edge in self._edges),
+            nvlink=tuple(new[switch] for switch in switches),
+        )
 
-    def _fast(self) -> int | None:
-        """Draw NVLink and xGMI: pair by pair, or through the switch."""
-        switched = [g for g, row in enumerate(self._matrix) if behind_switch(row, self._class.models[g])]
-        for a, b in combinations(range(self._class.gpus), 2):
-            if self._matrix[a][b].fast and not (a in switched and b in switched):
-                self._add(a, b, self._matrix[a][b])
-        if not switched:
-            return None
-        switch = self._new(Vertex.NVLINK_DOMAIN)
-        for gpu in switched:
-            self._add(gpu, switch, min((link for link in self._matrix[gpu] if link.fast), key=lambda link: link.distance))
-        return switch
+    def _fast(self) -> list[int]:
+        """Draw NVLink and xGMI: pair by pair, or through switches. Return these."""
+        switched = {g for g, row in enumerate(self._class.matrix) if behind_switch(row, self._class.models[g])}
+        fast = {pair: link for pair, link in self._pairs.items() if link.fast}
+        through = {pair: (link, self._cost(pair, link)) for pair, link in fast.items() if switched.issuperset(pair)}
+        for (a, b), link in fast.items():
+            if (a, b) not in through:
+                self._edges.append(Edge(a, b, link, self._cost((a, b), link)))
+        top, _ = self._merge(through)
+        return sorted({vertex for vertex in top if vertex >= self._class.gpus})
 
-    def _meet(self, link: Link, vertex: Vertex) -> None:
-        """Join the GPUs whose pairs meet here, by a new vertex for each group that is not yet one."""
-        for group in self._groups(link.kind):
-            below = sorted({self._top[gpu] for gpu in group})
-            if len(below) > 1:
-                joint = self._new(vertex)
-                for each in below:
-                    self._add(each, joint, link)
-                for gpu, top in enumerate(self._top):
-                    if top in below:
-                        self._top[gpu] = joint
+    def _slow(self) -> int:
+        """Draw the paths through the host, and the node. Return the node."""
+        meetings = {pair: self._meeting(pair, link) for pair, link in self._pairs.items() if link.kind is not Kind.UNKNOWN}
+        top, met = self._merge(meetings)
+        parts = list(dict.fromkeys(top))
+        # Of parts with nothing known in between, the largest hangs below the node as near as it may.
+        main = max(parts, key=top.count, default=None)
+        if main in met and met[main].link.kind in _THROUGH_NODE:
+            node = main
+            self._kinds[node] = Vertex.NODE
+        else:
+            node = self._new(Vertex.NODE)
+        for part in parts:
+            if part != node:
+                known = part == main and (part in met or len(parts) == 1)
+                self._hang(part, node, Link(Kind.SYS) if known else UNKNOWN_LINK, met[part].cost if part in met else 0.0)
+        return node
 
-    def _groups(self, kind: Kind) -> Iterable[list[int]]:
-        """Return the GPUs that chains of such pairs connect."""
-        group = list(range(self._class.gpus))
-        for a, b in combinations(range(self._class.gpus), 2):
-            if self._meets_at(a, b) == kind and group[a] != group[b]:
-                old = group[b]
-                group = [group[a] if g == old else g for g in group]
-        return [[gpu for gpu, g in enumerate(group) if g == each] for each in dict.fromkeys(group)]
+    def _hang(self, part: int, node: int, link: Link, inside: float) -> None:
+        """Hang a part of the machine below the node, never nearer than its own GPUs are to each other."""
+        self._edges.append(Edge(part, node, link, max(inside, *(self._one(gpu, link) for gpu in range(self._class.gpus)))))
 
-    def _meets_at(self, a: int, b: int) -> Kind:
-        """Return where the PCIe paths of two GPUs meet. A fast link hides it: then the socket is what their NUMA node says."""
-        link, numa = self._matrix[a][b], self._class.numa
-        if link.fast:
-            return Kind.NODE if numa[a] is not None and numa[a] == numa[b] else Kind.SYS
-        return link.kind
+    def _meeting(self, pair: Pair, link: Link) -> tuple[Link, float]:
+        """Return where the paths of two GPUs through the host meet, and at what cost.
 
-    def _join_node(self) -> None:
-        tops = list(dict.fromkeys(self._top))
-        node = self._new(Vertex.NODE)
-        for top in tops:
-            inside = [gpu for gpu, each in enumerate(self._top) if each == top]
-            self._add(top, node, self._way_out(inside))
+        A fast link hides it: then their NUMA nodes say it, and it costs no less than that link.
+        """
+        if not link.fast:
+            return link, self._cost(pair, link)
+        a, b = (self._class.numa[gpu] for gpu in pair)
+        host = Link(Kind.NODE if a is not None and a == b else Kind.SYS)
+        return host, max(self._cost(pair, host), self._cost(pair, link))
 
-    def _way_out(self, inside: list[int]) -> Link:
-        """Return the nearest link from these GPUs to others; unknown if no link to others is known."""
-        outside = [gpu for gpu in range(self._class.gpus) if gpu not in inside]
-        ways = [self._matrix[a][b] for a in inside for b in outside]
-        slow = [link if not link.fast else Link(Kind.SYS) for link in ways if link.kind is not Kind.UNKNOWN]
-        if not ways:
-            return Link(Kind.SYS)
-        return min(slow, key=lambda link: link.distance, default=UNKNOWN_LINK)
+    def _merge(self, pairs: dict[Pair, tuple[Link, float]]) -> tuple[list[int], dict[int, _Meeting]]:
+        """Join the GPUs whose pairs meet, cheapest first, by a new vertex for each group that is not yet one.
+
+        Return the uppermost vertex that each GPU has reached, and for each new vertex what met there.
+        """
+        top = list(range(self._class.gpus))
+        met: dict[int, _Meeting] = {}
+        for meeting in _by_cost(pairs):
+            for below in _groups(meeting.pairs, top):
+                joint = self._new(_DRAWN[meeting.link.kind])
+                met[joint] = meeting
+                self._edges += [Edge(each, joint, meeting.link, meeting.cost) for each in below]
+                top = [joint if each in below else each for each in top]
+        return top, met
+
+    def _cost(self, pair: Pair, link: Link) -> float:
+        return max(self._one(gpu, link) for gpu in pair)
+
+    def _one(self, gpu: int, link: Link) -> float:
+        return self._weights.link_cost(link, self._class.models[gpu])
 
     def _new(self, kind: Vertex) -> int:
         self._kinds.append(kind)
         return len(self._kinds) - 1
 
-    def _add(self, a: int, b: int, link: Link) -> None:
-        models = self._class.models
-        model = models[a] if a < len(models) else next((m for m in models if m), None)
-        self._edges.append(Edge(a, b, link, self._weights.link_cost(link, model)))
+
+def _by_cost(pairs: dict[Pair, tuple[Link, float]]) -> Iterator[_Meeting]:
+    """Yield the pairs that meet alike together, cheapest first, then nearest."""
+    alike: dict[tuple[Link, float], list[Pair]] = {}
+    for pair, how in pairs.items():
+        alike.setdefault(how, []).append(pair)
+    for link, cost in sorted(alike, key=lambda how: (how[1], how[0].distance)):
+        yield _Meeting(link, cost, tuple(alike[link, cost]))
+
+
+def _groups(pairs: Iterable[Pair], top: list[int]) -> list[list[int]]:
+    """Return the uppermost vertices that chains of these pairs connect, in groups of more than one."""
+    group = {each: each for each in top}
+    for a, b in pairs:
+        old, new = group[top[b]], group[top[a]]
+        if old != new:
+            group = {each: new if its == old else its for each, its in group.items()}
+    members: dict[int, list[int]] = {}
+    for each, its in group.items():
+        members.setdefault(its, []).append(each)
+    return [sorted(below) for below in members.values() if len(below) > 1]

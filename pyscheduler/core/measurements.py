@@ -67,37 +67,55 @@ def pair_speeds(
     """
     speeds = list(expected)
     told: list[Finding] = []
-    by_type: dict[Link, dict[int, Measured]] = {}
-    for i, result in _newest_of_pairs(document).items():
+    # With its speed: cards of two generations in one machine differ by link types of one name.
+    types = list(zip(links, expected, strict=True))
+    by_type: dict[tuple[Link, int], dict[int, Measured]] = {}
+    for i, result in _newest_of_pairs(document, fading).items():
         if links[i].kind is Kind.UNKNOWN or not 0 < 1000 * result.gbps <= _ABSURD * expected[i]:
             told.append(_implausible(result, expected[i]))
         else:
-            by_type.setdefault(links[i], {})[i] = result
-    for link, seen in by_type.items():
-        pairs = [i for i, other in enumerate(links) if other == link]
+            by_type.setdefault(types[i], {})[i] = result
+    for of_type, seen in by_type.items():
+        pairs = [i for i, other in enumerate(types) if other == of_type]
         for i, gbps, observed_at in _of_type(pairs, seen):
             speeds[i] = fading.mix(gbps, expected[i], observed_at)
-        told += [_slow(seen[i], link, usual) for i, usual in _slow_pairs(seen, expected)]
+        told += [_slow(seen[i], links[i], usual) for i, usual in _slow_pairs(seen, expected)]
     return tuple(speeds), tuple(told)
 
 
-def ring_mbps(document: NodeDocument, fading: Fading) -> int | None:
-    """Return the bus bandwidth measured over all GPUs of the node in MB/s; None if there is none that mostly counts."""
-    everyone = {gpu.id for gpu in document.gpus}
+def ring_mbps(document: NodeDocument, expected: Sequence[int], fading: Fading) -> tuple[int | None, tuple[Finding, ...]]:
+    """Return the bus bandwidth measured over all GPUs of the node in MB/s, and what the measurement revealed.
+
+    None if there is none that mostly counts, or if the newest cannot be: faster by far than the fastest link of the GPU
+    that is linked worst. `expected` is the speed of each pair in MB/s.
+    """
+    gpus = [gpu.id for gpu in document.gpus]
     for result in reversed(_oldest_first(document.measured)):
-        whole = result.tool == "nccl-tests" and result.nodes == 1 and set(result.gpus) == everyone
-        if whole and len(everyone) > 2 and fading.share(result.observed_at) >= 0.5:
-            return _stepped(1000 * result.gbps)
-    return None
+        whole = result.tool == "nccl-tests" and result.nodes == 1 and set(result.gpus) == set(gpus)
+        if whole and len(gpus) > 2 and fading.share(result.observed_at) >= 0.5:
+            narrowest = _narrowest(len(gpus), expected)
+            if 1000 * result.gbps > _ABSURD * narrowest:
+                return None, (_implausible(result, narrowest),)
+            return _stepped(1000 * result.gbps), ()
+    return None, ()
 
 
-def _newest_of_pairs(document: NodeDocument) -> dict[int, Measured]:
-    """Return the newest measurement of each pair, by the pair's place."""
+def _narrowest(gpus: int, expected: Sequence[int]) -> int:
+    fastest = [0] * gpus
+    for pair, speed in zip(combinations(range(gpus), 2), expected, strict=True):
+        for gpu in pair:
+            fastest[gpu] = max(fastest[gpu], speed)
+    return min(fastest)
+
+
+def _newest_of_pairs(document: NodeDocument, fading: Fading) -> dict[int, Measured]:
+    """Return the newest measurement of each pair of which something is left, by the pair's place."""
     index = {gpu.id: i for i, gpu in enumerate(document.gpus)}
     place = {pair: i for i, pair in enumerate(combinations(range(len(index)), 2))}
     seen: dict[int, Measured] = {}
     for result in _oldest_first(document.measured):
-        if result.nodes == 1 and len(set(result.gpus)) == len(result.gpus) == 2 and index.keys() >= set(result.gpus):
+        of_pair = result.nodes == 1 and len(set(result.gpus)) == len(result.gpus) == 2 and index.keys() >= set(result.gpus)
+        if of_pair and fading.share(result.observed_at):
             a, b = sorted(index[gpu] for gpu in result.gpus)
             seen[place[a, b]] = result
     return seen
@@ -134,7 +152,8 @@ def _slow_pairs(seen: Mapping[int, Measured], expected: Sequence[int]) -> Iterat
 
 
 def _stepped(mbps: float) -> int:
-    return round(2 ** (round(math.log2(mbps) * _STEPS) / _STEPS))
+    # At least 1: a speed of 0 is that of no link.
+    return round(2 ** (round(math.log2(max(1.0, mbps)) * _STEPS) / _STEPS))
 
 
 def _slow(result: Measured, link: Link, usual: float) -> Finding:
@@ -150,6 +169,6 @@ def _implausible(result: Measured, expected: int) -> Finding:
     pair = "-".join(result.gpus)
     return Finding(
         "measurement-implausible",
-        f"{result.gbps:.1f} GB/s measured for {pair} do not fit its link ({expected / 1000:.1f} GB/s): not used",
+        f"{result.gbps:.4g} GB/s measured for {pair} do not fit its links ({expected / 1000:.4g} GB/s): not used",
         "measure again, or correct the link in the node document",
     )

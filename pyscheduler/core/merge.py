@@ -58,6 +58,7 @@ def merge(documents: Sequence[NodeDocument]) -> NodeDocument:
         nics=nics,
         links=links,
         nic_links=nic_links,
+        costs=_costs([(view, _moved(view.document.costs, view.gpus)) for view in views], pairs, notes),
         p2p=_p2p(views),
         measured=measured,
         observed_at=min(times, default=None),
@@ -128,6 +129,21 @@ def _moved(links: Mapping[Pair, T], at: Sequence[int]) -> dict[Pair, T]:
 def _moved_nics(view: View) -> dict[Pair, Link]:
     places = ((view.gpus[gpu], view.nics[nic], link) for (gpu, nic), link in view.document.nic_links.items())
     return {(gpu, nic): link for gpu, nic, link in places if nic is not None}
+
+
+def _costs(said: Sequence[tuple[View, Mapping[Pair, int]]], pairs: Mapping[Pair, str], notes: Notes) -> dict[Pair, int]:
+    """Return the cost of each pair that has one; of several the larger."""
+    costs: dict[Pair, int] = {}
+    for pair, name in pairs.items():
+        found: dict[int, str] = {}
+        for view, known in said:
+            if pair in known:
+                found.setdefault(known[pair], view.name)
+        if len(found) > 1:
+            notes.disagree(name, "cost", list(found.items()), "the larger counts")
+        if found:
+            costs[pair] = max(found)
+    return costs
 
 
 def _links(said: Sequence[tuple[View, Mapping[Pair, Link]]], pairs: Mapping[Pair, str], notes: Notes) -> dict[Pair, Link]:

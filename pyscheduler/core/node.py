@@ -6,15 +6,17 @@ It is computed anew when either changes and never edited.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 
 from pyscheduler.core.device_table import Choice
 from pyscheduler.core.holdings import Holding
+from pyscheduler.core.job import NO_LIMITS, UNKNOWN_MODEL
 from pyscheduler.core.model import InUse, Machine, NodeFacts
 from pyscheduler.core.request import Shape
+from pyscheduler.core.slots import COUNT_ONLY, Supply
 
-__all__ = ["ABSENT", "NodeState", "derive"]
+__all__ = ["ABSENT", "NodeState", "derive", "model_names"]
 
 Key = tuple[float, ...]
 
@@ -48,11 +50,39 @@ class NodeState:
         """Return whether an empty node of this kind could take the shape: if not, no eviction helps."""
         return self.present and self.facts.resource == shape.resource and 0 < shape.gpus <= self.facts.allocatable
 
-    def choose(self, gpus: int) -> Choice | None:
-        """Return the best set of that many free GPUs, None if there is none or if it is not known which are free."""
-        if self.count_only or self.facts.machine is None or gpus > self.free:
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """What decides which pods fit here and how well: nodes of one kind offer the same."""
+        machine = self.facts.machine
+        table = machine.table if machine else None
+        return self.present, self.facts.resource, self.facts.allocatable, self.free, self.free_mask, self.count_only, table
+
+    def choose(self, shape: Shape) -> Choice | None:
+        """Return the best set of free GPUs for the shape, None if there is none or if it is not known which are free.
+
+        All of one model, where that is possible: the slowest sets the pace.
+        """
+        if self.count_only or self.facts.machine is None or shape.gpus > self.free:
             return None
-        return self.facts.machine.table.choose(self.free_mask, gpus)
+        table = self.facts.machine.table
+        models = model_names(table.device_class.models)
+        if len(models) > 1 and shape.limits.model is None and shape.gpus > 1:
+            alike = [table.choose(self.free_mask, shape.gpus, replace(shape.limits, model=model)) for model in models]
+            known = [choice for choice in alike if choice is not None]
+            if known:
+                return min(known, key=lambda choice: choice.key)
+        if shape.limits == NO_LIMITS:
+            return table.choose(self.free_mask, shape.gpus)
+        return table.choose(self.free_mask, shape.gpus, shape.limits)
+
+    def supply(self, shape: Shape) -> Supply:
+        """Return how many pods of the shape fit at one time, by the ring bandwidth that all of them have."""
+        if not self.fits(shape):
+            return ()
+        if self.count_only or self.facts.machine is None:
+            slots = self.free // shape.gpus if shape.limits == NO_LIMITS else 0
+            return ((COUNT_ONLY, slots),) if slots else ()
+        return self.facts.machine.table.offer(self.free_mask, shape.gpus, shape.limits).at
 
     def key(self, shape: Shape) -> Key | None:
         """Return the rank of this node for the shape (smaller is better), None if it is not feasible.
@@ -63,9 +93,14 @@ class NodeState:
         if not self.fits(shape) or shape.gpus > self.free:
             return None
         if self.count_only or self.facts.machine is None:
-            return (1.0, float(self.free))
-        choice = self.choose(shape.gpus)
+            return (1.0, float(self.free)) if shape.limits == NO_LIMITS else None
+        choice = self.choose(shape)
         return (0.0, *choice.key, float(self.free)) if choice else None
+
+
+def model_names(models: Iterable[str | None]) -> list[str]:
+    """Return the distinct models, in order; those that are not known are one, `UNKNOWN_MODEL`."""
+    return list(dict.fromkeys(model or UNKNOWN_MODEL for model in models))
 
 
 ABSENT = NodeState(NodeFacts(name=""), present=False, free=0, free_mask=0, count_only=False, held_mask=0)

@@ -111,7 +111,7 @@ class Planner:
         if not self.cluster.could_fit(shape):
             return FilterAnswer(self._refuse(pod, shape, eligible, now), self.cluster.generation)
         ranking = self.cluster.ranking(shape)
-        best = ranking.best(eligible.nodes, CANDIDATES, self.cluster.table.order())
+        best = ranking.best(eligible.nodes, CANDIDATES, self.cluster.rank)
         verdict = self._accept(pod, shape, eligible, now) if best else self._refuse(pod, shape, eligible, now)
         return FilterAnswer(verdict, self.cluster.generation, ranking.feasible, ranking.unresolvable, _scored(best))
 
@@ -120,7 +120,7 @@ class Planner:
         shape = self._judge(attempt, pod)
         if isinstance(shape, Verdict):
             return shape, ()
-        return OK, _scored(self.cluster.ranking(shape).best(nodes, _SCORE_MAX, self.cluster.table.order()))
+        return OK, _scored(self.cluster.ranking(shape).best(nodes, _SCORE_MAX, self.cluster.rank))
 
     def reserve(self, attempt: Attempt, pod: PodRequest, node: int, now: float) -> ReserveAnswer:
         """Choose the GPUs on the node of this index and hold them for the pod."""
@@ -196,7 +196,7 @@ class Planner:
         state = self.cluster.state(node)
         if state.key(shape) is None:
             return None
-        choice = state.choose(shape.gpus)
+        choice = state.choose(shape)
         if choice is not None and state.facts.machine is not None:
             machine = state.facts.machine
             # Of a machine that nobody looked at the links are a guess, and nobody makes the kubelet hand out these GPUs.

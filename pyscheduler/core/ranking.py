@@ -10,7 +10,7 @@ Invariant: every node with a key is in exactly the bucket of that key, and
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,9 @@ from pyscheduler.core import bitmap
 from pyscheduler.core.node import Key, NodeState
 from pyscheduler.core.request import Shape
 
-__all__ = ["Ranking"]
+__all__ = ["Rank", "Ranking"]
+
+Rank = Callable[[NDArray[np.intp]], NDArray[np.int64]]
 
 
 class Ranking:
@@ -46,7 +48,7 @@ class Ranking:
         if new is not None:
             self._insert(node, new)
 
-    def best(self, among: int, limit: int, order: NDArray[np.intp]) -> list[int]:
+    def best(self, among: int, limit: int, rank: Rank) -> list[int]:
         """Return at most `limit` feasible nodes of the set, best first.
 
         Parameters
@@ -55,19 +57,19 @@ class Ranking:
             The set of nodes to choose from.
         limit
             How many to return.
-        order
-            Total order of all nodes that breaks ties: position of node i, shape (nodes,).
+        rank
+            Breaks ties: a number for each of some nodes, smaller first, no two alike.
 
         """
         chosen: list[int] = []
         for members in self._walk(among):
             nodes = bitmap.indices(members)
             room = limit - len(chosen)
-            rank = order[nodes]
+            ranks = rank(nodes)
             if len(nodes) > room:
-                nearest = np.argpartition(rank, room - 1)[:room]
-                nodes, rank = nodes[nearest], rank[nearest]
-            chosen.extend(nodes[np.argsort(rank)].tolist())
+                nearest = np.argpartition(ranks, room - 1)[:room]
+                nodes, ranks = nodes[nearest], ranks[nearest]
+            chosen.extend(nodes[np.argsort(ranks)].tolist())
             if len(chosen) == limit:
                 break
         return chosen

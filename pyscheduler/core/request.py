@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from pyscheduler.core.job import NO_LIMITS, Limits
 from pyscheduler.core.model import Code, ContainerKind, ContainerRequest, Verdict
 
 __all__ = ["Shape", "effective_gpus", "shape_of", "share_out"]
@@ -21,6 +22,7 @@ class Shape:
 
     resource: str
     gpus: int
+    limits: Limits = NO_LIMITS
 
 
 def effective_gpus(containers: Iterable[ContainerRequest]) -> int:

@@ -13,9 +13,12 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["bottlenecks", "packing"]
+__all__ = ["bottlenecks", "packing", "ring_order"]
 
 Matrix = npt.NDArray[np.int64]
+
+# So far below any sum of 16 edges that it stays below 0 with them.
+_NO_EDGE = -(1 << 40)
 
 
 def bottlenecks(capacity: Matrix) -> Matrix:
@@ -108,3 +111,58 @@ def _hamiltonian_cycles(capacity: Matrix) -> Iterator[tuple[int, ...]]:
                 yield path
             continue
         paths.extend((*path, v) for v in range(1, k) if v not in path and capacity[path[-1], v])
+
+
+def ring_order(capacity: Matrix, floor: int) -> tuple[int, ...]:
+    """Return all vertices in the order of the ring with the largest sum, on edges of at least `floor`.
+
+    Of equal rings the one whose order is lowest; it begins at vertex 0 and goes towards the lower of its neighbours.
+    Exact (Held and Karp), for up to 16 vertices.
+
+    Parameters
+    ----------
+    capacity
+        As of `bottlenecks`.
+    floor
+        The weakest edge of the best ring, as `bottlenecks` says; 0 if there is none: then the order is by index.
+
+    """
+    k = len(capacity)
+    if not floor or k < 4 or (capacity[np.triu_indices(k, 1)] == capacity[0, 1]).all():
+        return tuple(range(k))
+    edges = np.where(capacity >= floor, capacity, _NO_EDGE)
+    return _lowest_ring(edges, _longest_paths(edges))
+
+
+def _longest_paths(edges: Matrix) -> Matrix:
+    """Return the largest sum of a path from vertex 0 through exactly a set of the others to one of them.
+
+    Shape (2**(k - 1), k - 1), by mask of the others and last of them; below 0 where there is no path.
+    """
+    others = len(edges) - 1
+    masks = np.arange(1 << others)
+    sizes = np.bitwise_count(masks)
+    best = np.full((1 << others, others), _NO_EDGE, np.int64)
+    best[1 << np.arange(others), np.arange(others)] = edges[0, 1:]
+    for size in range(2, others + 1):
+        layer = masks[sizes == size]
+        for last in range(others):
+            longer = layer[layer >> last & 1 == 1]
+            best[longer, last] = np.maximum((best[longer ^ 1 << last] + edges[last + 1, 1:]).max(axis=1), _NO_EDGE)
+    return best
+
+
+def _lowest_ring(edges: Matrix, paths: Matrix) -> tuple[int, ...]:
+    """Return the lowest order of all rings of the largest sum."""
+    left, at = len(paths) - 1, 0
+    wanted = (paths[left] + edges[0, 1:]).max()
+    order = [0]
+    while left:
+        # A path from vertex 0 to the next one, read backwards, is how the ring goes on from there.
+        through = paths[left] + edges[at, 1:]
+        following = int(np.argmax((through == wanted) & (left >> np.arange(len(edges) - 1) & 1 == 1)))
+        wanted = paths[left, following]
+        left ^= 1 << following
+        at = following + 1
+        order.append(at)
+    return tuple(order)

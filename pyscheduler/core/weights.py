@@ -112,11 +112,17 @@ class Weights:
             return float(weight(link))
         return _cost(self.link_gbps(link, model), _LATENCY_US["nvlink" if link.fast else "pcie"])
 
-    def level_cost(self, level: str, hops: int, model: str | None, nic_gbps: float | None = None) -> float:
-        """Return the cost across the `hops`-th level of the fabric (0 is the nearest), > 0, as `link_cost`."""
+    def level_cost(self, level: str, hops: int, model: str | None, nic_gbps: float | None = None, *, below: float = 0.0) -> float:
+        """Return the cost across the `hops`-th level of the fabric (0 is the nearest), > 0, as `link_cost`.
+
+        It is a hop more than `below`, the cost of what the level joins, or the figures would put the wide level before
+        the near one: between sockets PCIe is slower than the network of many machines. The classic scale has one weight
+        for all levels.
+        """
         if self.profile is Profile.CLASSIC:
-            return float(ACROSS_NODES_WEIGHT)
-        return _cost(self.level_gbps(level, model, nic_gbps), _LATENCY_US["network"] + hops * _HOP_US)
+            return max(float(ACROSS_NODES_WEIGHT), below)
+        own = _cost(self.level_gbps(level, model, nic_gbps), _LATENCY_US["network"] + hops * _HOP_US)
+        return max(own, below + _HOP_US / _MESSAGE_MB)
 
     def _configured(self, kinds: tuple[str, ...], model: str | None, *, level: bool) -> float | None:
         found = None

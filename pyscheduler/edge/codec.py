@@ -127,6 +127,8 @@ def node(index: int, name: str, state: NodeState, holdings: Iterable[Holding]) -
         class_hash=machine.table.class_hash if machine else "",
         gpus=_gpus(state, list(holdings)),
         findings=[finding.message for finding in state.facts.findings],
+        path=[f"{level}={domain}" for level, domain in state.facts.place.path],
+        assumed=machine.assumed if machine else False,
     )
 
 

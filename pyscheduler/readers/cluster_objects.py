@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -44,7 +44,7 @@ def reader_for(
         hypernodes = HyperNodes.build(objects)
         return ObjectReader(resources, hypernodes=hypernodes), hypernodes.findings
     if fabric.source == "kueue":
-        named = [raw for raw in objects if raw["metadata"]["name"] == fabric.topology]
+        named = [raw for raw in objects if _name(raw) == fabric.topology]
         if not named:
             what = f"there is no Topology named {fabric.topology!r}: nothing is known of the fabric"
             missing = Finding("kueue-topology", what, "create it, or name another with fabric.topology", severity=Severity.ERROR)
@@ -68,10 +68,12 @@ class ClusterObjects:
         """Return the nodes, and what is wrong beside them. An object that cannot be read becomes a finding."""
         reader, about_fabric = reader_for(resources, fabric, self.fabric)
         classes, about_classes = self._classes()
-        records = [self._record(index, raw, reader) for index, raw in enumerate(self.nodes)]
-        whole = [completed(record, classes, weights, now) for record in _each_once(records)]
+        records = [
+            self._record(index, raw, lambda raw: completed(reader.node(raw), classes, weights, now))
+            for index, raw in enumerate(self.nodes)
+        ]
         unmatched = reader.hypernodes.unmatched(self._labels()) if reader.hypernodes else []
-        return whole, (*about_fabric, *about_classes, *unmatched)
+        return _each_once(records), (*about_fabric, *about_classes, *unmatched)
 
     def _classes(self) -> tuple[dict[str, DeviceClass], list[Finding]]:
         classes: dict[str, DeviceClass] = {}
@@ -81,20 +83,21 @@ class ClusterObjects:
                 name, found = class_document.of_config_map(raw)
                 classes[name] = found
             except DocumentError as cause:
-                what = f"ConfigMap {(raw.get('metadata') or {}).get('name')} {cause}"
+                what = f"ConfigMap {_name(raw) or '(without a name)'} {cause}"
                 findings.append(Finding("class-unusable", what, "delete it, and let the agent write it anew"))
         return classes, findings
 
-    def _record(self, index: int, raw: Raw, reader: ObjectReader) -> NodeRecord:
+    def _record(self, index: int, raw: Raw, read: Callable[[Raw], NodeRecord]) -> NodeRecord:
         try:
-            return reader.node(raw)
+            _refuse_nameless(raw)
+            return read(raw)
         except Exception as cause:  # noqa: BLE001  one object must not keep all others from being checked
             name = _name(raw) or f"node {index} of the list"
             what = f"this object is no usable Node ({type(cause).__name__}: {cause}): it is left out"
             return NodeRecord(name, findings=(Finding("node-unreadable", what, _REMEDY, name, Severity.ERROR),))
 
     def _labels(self) -> list[tuple[str, Mapping[str, str]]]:
-        return [(name, raw["metadata"].get("labels") or {}) for raw in self.nodes if (name := _name(raw))]
+        return [(name, labels) for raw in self.nodes if (name := _name(raw)) and (labels := _labels(raw)) is not None]
 
 
 def _each_once(records: Iterable[NodeRecord]) -> list[NodeRecord]:
@@ -107,6 +110,21 @@ def _each_once(records: Iterable[NodeRecord]) -> list[NodeRecord]:
             again = Finding("node-repeated", what, "pass each node once", record.name)
             kept[record.name] = replace(known, findings=tuple(dict.fromkeys((*known.findings, again))))
     return list(kept.values())
+
+
+def _refuse_nameless(raw: Any) -> None:
+    """Refuse what the API would not take as a Node; a file may hold it."""
+    if not _name(raw):
+        raise ValueError("it has no metadata.name")
+    if _labels(raw) is None:
+        raise ValueError("its labels are no mapping of texts to texts; put numbers in quotes")
+
+
+def _labels(raw: Raw) -> dict[str, str] | None:
+    """Return the labels of an object that has metadata, None if they are none."""
+    labels = raw["metadata"].get("labels") or {}
+    good = isinstance(labels, dict) and all(isinstance(text, str) for item in labels.items() for text in item)
+    return labels if good else None
 
 
 def _name(raw: Any) -> str:

@@ -1,7 +1,7 @@
 """The node document: GPUs of one node and their links. One schema and one codec, in annotation, file and command alike.
 
 Form (JSON, version 1; `node-v1.schema.json` says it to the field): ``gpus`` [{id, uuid, pci, model, numa, cpu_affinity,
-healthy}], ``nics`` [{id, name, pci, gbps}], ``links`` [{a, b, type}] each pair once, ``nic_links`` [{gpu, nic, type}],
+healthy}], ``nics`` [{id, name, pci, gbps}], ``links`` [{a, b, type, cost}] each pair once, ``nic_links`` [{gpu, nic, type}],
 ``p2p`` [{a, b, status}], ``measured`` [{tool, gbps, ...}], and of the whole node ``source``, ``observed_at``, ``boot_id``,
 ``class_hash``, ``topology_policy``, ``complete``, ``warnings``. GPU i of the list is bit i of every mask.
 
@@ -15,7 +15,8 @@ finding; only a document that is none at all is refused.
 from __future__ import annotations
 
 import json
-import math
+import re
+import sys
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -34,6 +35,12 @@ VERSION: Final = 1
 _HINT: Final = "see the node document in the README, or remove the annotation"
 _REMEDY: Final = "correct the node document, or let the agent write it anew"
 _TOOLS: Final = ("nccl-tests", "p2p-bandwidth", "ib-write-bw")
+# GPUs and NICs of a document: no machine has as many, and every two of them are looked at.
+_MOST: Final = 256
+# No tool prints more than three digits.
+_COST_MAX: Final = 1_000_000
+_ESCAPED: Final = re.compile(r"\\u[dD][89a-fA-F]")
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 Pair = tuple[int, int]
 Links = Mapping[Pair, Link]
@@ -52,8 +59,12 @@ def parse(text: str) -> NodeDocument:
     """
     try:
         raw = json.loads(text)
+        # Ids are sent on, and no message can hold half of a surrogate pair.
+        halved = _ESCAPED.search(text) and _SURROGATE.search(json.dumps(raw, ensure_ascii=False))
     except (ValueError, RecursionError) as cause:
         raise DocumentError(f"is not JSON ({cause}): {_HINT}") from cause
+    if halved:
+        raise DocumentError(f"holds text that is no Unicode (half of a surrogate pair): {_HINT}")
     return of_json(raw)
 
 
@@ -73,6 +84,7 @@ def of_json(raw: Any) -> NodeDocument:
         nics=nics,
         links=links[0],
         nic_links=nic_links[0],
+        costs=_costs(gpu_ids, raw.get("links"), found),
         p2p=_p2p(gpu_ids, raw.get("p2p"), found) if raw.get("p2p") else {},
         measured=_measured(raw.get("measured"), found) if raw.get("measured") else (),
         source=_text(raw, "source") or "unknown",
@@ -97,7 +109,11 @@ def dump(document: NodeDocument, *, shared: bool = False) -> str:
         "kind": "node",
         "gpus": [_known(gpu, ("model", "numa") if shared else ()) for gpu in gpus],
         "nics": [_known(nic) for nic in nics],
-        "links": [{"a": gpus[a].id, "b": gpus[b].id, "type": str(link)} for (a, b), link in document.links.items()],
+        "links": [
+            {"a": gpus[a].id, "b": gpus[b].id, "type": str(link)}
+            | ({"cost": document.costs[a, b]} if (a, b) in document.costs else {})
+            for (a, b), link in document.links.items()
+        ],
         "nic_links": [{"gpu": gpus[a].id, "nic": nics[b].id, "type": str(k)} for (a, b), k in document.nic_links.items()],
         "p2p": [{"a": gpus[a].id, "b": gpus[b].id, "status": status} for (a, b), status in document.p2p.items()],
         "measured": [_known(result) for result in document.measured],
@@ -130,12 +146,17 @@ def _refuse_others(raw: Any) -> None:
     if not isinstance(raw, dict) or raw.get("kind") != "node":
         raise DocumentError(f'is no node document: "kind" must be "node"; {_HINT}')
     if raw.get("version") != VERSION:
-        raise DocumentError(f"has version {raw.get('version')!r}, this release reads version {VERSION}: {_HINT}")
+        raise DocumentError(f"has version {_shown(raw.get('version'))}, this release reads version {VERSION}: {_HINT}")
     if not isinstance(raw.get("gpus"), list) or not raw["gpus"]:
         raise DocumentError(f'lists no GPUs: "gpus" must be a list with one entry per GPU; {_HINT}')
     hosts = {gpu["host"] for gpu in raw["gpus"] if isinstance(gpu, dict) and "host" in gpu and isinstance(gpu["host"], str)}
     if len(hosts) > 1:
-        raise DocumentError(f"describes {len(hosts)} machines ({', '.join(sorted(hosts)[:3])}): a node's document holds one")
+        named = ", ".join(_shown(host) for host in sorted(hosts)[:3])
+        raise DocumentError(f"describes {len(hosts)} machines ({named}): a node's document holds one")
+    for key in ("gpus", "nics"):
+        listed = raw.get(key)
+        if isinstance(listed, list) and len(listed) > _MOST:
+            raise DocumentError(f"lists {len(listed)} {key}, more than the {_MOST} that are read: {_HINT}")
 
 
 def _gpus(entries: Sequence[Any], found: list[Finding]) -> tuple[Gpu, ...]:
@@ -147,12 +168,18 @@ def _gpus(entries: Sequence[Any], found: list[Finding]) -> tuple[Gpu, ...]:
             found.append(
                 _finding("gpu-unusable", f"gpus[{index}] is no GPU or repeats an id or UUID: it is not given out", Severity.ERROR)
             )
-            gpu = Gpu(id=f"?{index}", healthy=False)
+            gpu = Gpu(id=_unused(f"?{index}", taken), healthy=False)
         taken.add(gpu.id)
         if gpu.uuid:
             taken.add(gpu.uuid)
         gpus.append(gpu)
     return tuple(gpus)
+
+
+def _unused(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "?"
+    return name
 
 
 def _gpu(entry: Any) -> Gpu | None:
@@ -268,11 +295,34 @@ def _nic_links(gpus: tuple[str, ...], nics: tuple[str, ...], entries: Entries) -
     return links, tuple(found)
 
 
+def _costs(gpus: tuple[str, ...], raw: Any, found: list[Finding]) -> dict[Pair, int]:
+    """Return the cost of each pair that has one. Entries that name no two GPUs are told of with their links."""
+    if not isinstance(raw, list) or not any(isinstance(entry, dict) and "cost" in entry for entry in raw):
+        return {}
+    order = {gpu: i for i, gpu in enumerate(gpus)}
+    costs: dict[Pair, int] = {}
+    for entry in raw:
+        a, b, cost = (entry.get("a"), entry.get("b"), entry.get("cost")) if isinstance(entry, dict) else (None,) * 3
+        if cost is None or not (isinstance(a, str) and isinstance(b, str)) or a == b or not {a, b} <= order.keys():
+            continue
+        if type(cost) is not int or not 0 < cost <= _COST_MAX:
+            found.append(_finding("cost-unusable", f"link {a}-{b} has cost {_shown(cost)}, no number above 0: it is unknown"))
+            continue
+        pair = min(order[a], order[b]), max(order[a], order[b])
+        known = costs.setdefault(pair, cost)
+        if known != cost:
+            costs[pair] = max(known, cost)
+            found.append(
+                _finding("direction-mismatch", f"link {a}-{b} costs {known} one way and {cost} the other: the larger counts")
+            )
+    return costs
+
+
 def _link(kind: str, pair: str, found: list[Finding]) -> Link:
     try:
         return Link.parse(kind)
     except UnknownLinkTypeError:
-        found.append(_finding("link-unknown-type", f"link {pair} has the unknown type {kind[:40]!r}: taken as unknown"))
+        found.append(_finding("link-unknown-type", f"link {pair} has the unknown type {_shown(kind)}: taken as unknown"))
         return UNKNOWN_LINK
 
 
@@ -322,7 +372,7 @@ def _warnings(raw: Any) -> tuple[Finding, ...]:
 def _policy(raw: Any, found: list[Finding]) -> str | None:
     if raw is None or raw in POLICIES:
         return raw if isinstance(raw, str) else None
-    found.append(_finding("policy-unknown", f"topology_policy {str(raw)[:40]!r} is none of {', '.join(POLICIES)}: ignored"))
+    found.append(_finding("policy-unknown", f"topology_policy {_shown(raw)} is none of {', '.join(POLICIES)}: ignored"))
     return None
 
 
@@ -332,7 +382,7 @@ def _text(raw: Mapping[str, Any], key: str) -> str | None:
 
 
 def _positive(raw: Any) -> float | None:
-    return float(raw) if type(raw) in (int, float) and 0 < raw < math.inf else None
+    return float(raw) if type(raw) in (int, float) and 0 < raw <= sys.float_info.max else None
 
 
 def _time(raw: Any, field: str, found: list[Finding]) -> float | None:
@@ -340,19 +390,31 @@ def _time(raw: Any, field: str, found: list[Finding]) -> float | None:
     if raw is None:
         return None
     try:
-        moment = datetime.fromisoformat(raw)
-    except (TypeError, ValueError):
+        said = datetime.fromisoformat(raw)
+        moment = said.astimezone(UTC) if said.tzinfo else None
+    except (TypeError, ValueError, OverflowError):
         moment = None
-    if moment is None or moment.tzinfo is None:
+    if moment is None:
         found.append(
-            _finding("time-unusable", f"{field} {str(raw)[:40]!r} is no time such as 2026-01-31T12:00:00Z: its age is unknown")
+            _finding("time-unusable", f"{field} {_shown(raw)} is no time such as 2026-01-31T12:00:00Z: its age is unknown")
         )
         return None
     return moment.timestamp()
 
 
 def _iso(moment: float | None) -> str | None:
-    return None if moment is None else datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    if moment is None:
+        return None
+    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _shown(raw: Any) -> str:
+    """Return the beginning of a value, for a message; of what is no text or number, only what it is."""
+    if isinstance(raw, str):
+        return repr(raw[:40])
+    if isinstance(raw, list | dict):
+        return "(a list)" if isinstance(raw, list) else "(an object)"
+    return repr(raw)[:40]
 
 
 def _finding(code: str, message: str, severity: Severity = Severity.WARNING) -> Finding:

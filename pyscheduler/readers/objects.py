@@ -42,6 +42,7 @@ _FINISHED = ("Succeeded", "Failed")
 _PRODUCT_LABELS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "beta.amd.com/gpu.product-name")
 # How AMD's node labeller says that cards are partitioned; SPX is a whole card.
 _PARTITION = "amd.com/compute-memory-partition"
+_REMEDY = "write the annotation anew: pyscheduler topology merge makes a document of what tools print"
 _BY_NUMBER = "its GPUs are given out by number only"
 
 
@@ -176,7 +177,7 @@ def _document(
             document = node_document.parse(text)
         except DocumentError as cause:
             what = f"annotation {TOPOLOGY} {cause}; {_BY_NUMBER}"
-            return None, None, (Finding("document-unusable", what, severity=Severity.ERROR),)
+            return None, None, (Finding("document-unusable", what, _REMEDY, severity=Severity.ERROR),)
         except Exception as cause:  # noqa: BLE001  a document that trips a bug must not keep the service from other nodes
             what = f"annotation {TOPOLOGY} cannot be used ({type(cause).__name__}: {cause}); {_BY_NUMBER}"
             return None, None, (Finding("document-unusable", what, "please report it", severity=Severity.ERROR),)
@@ -201,7 +202,11 @@ def _preset(labels: Mapping[str, str], capacity: int, *, split: bool) -> tuple[N
         document = presets.document(name, product)
     except presets.UnknownPresetError as cause:
         what = f"label {PRESET}: {cause}; {_BY_NUMBER}"
-        return None, None, (Finding("preset-unknown", what, severity=Severity.ERROR),)
+        return (
+            None,
+            None,
+            (Finding("preset-unknown", what, "name a preset that there is, or annotate the node", severity=Severity.ERROR),),
+        )
     if len(document.gpus) != capacity:
         what = f"label {PRESET}: preset {name} has {len(document.gpus)} GPUs, the node {capacity}; {_BY_NUMBER}"
         return (

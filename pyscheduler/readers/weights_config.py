@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from typing import Any, Final
@@ -15,6 +14,8 @@ __all__ = ["weights_config"]
 _KEYS: Final = ("profile", "half_life_days", "gbps")
 _OVERRIDE_KEYS: Final = ("link", "level", "model", "gbps")
 _DAY_S: Final = 86400.0
+# Beyond any figure that is meant, and far within what floats hold.
+_MOST: Final = 1e9
 
 
 def weights_config(raw: Any) -> tuple[Weights, list[str]]:
@@ -30,9 +31,11 @@ def weights_config(raw: Any) -> tuple[Weights, list[str]]:
         profile = Profile.BANDWIDTH
     days = raw.get("half_life_days", 30)
     if not _is_positive(days):
-        problems.append(f"weights.half_life_days: {days!r} must be a number above 0")
+        problems.append(f"weights.half_life_days: {days!r} must be a number above 0 and up to {_MOST:.0f}")
         days = 30
-    listed = raw.get("gbps") or []
+    listed = raw.get("gbps")
+    if listed is None:
+        listed = []
     if not isinstance(listed, list):
         problems.append(f"weights.gbps: {listed!r} must be a list of entries such as {{link: NV18, model: H100, gbps: 380}}")
         listed = []
@@ -50,10 +53,17 @@ def _override(path: str, entry: Any, problems: list[str]) -> Override | None:
     if not isinstance(model, str) or not re.fullmatch(r"[A-Za-z0-9]*", model):
         found.append(f"{path}.model: {model!r} must be one word of the GPU's model, such as H100")
     if not _is_positive(entry.get("gbps")):
-        found.append(f"{path}.gbps: {entry.get('gbps')!r} must be a number of GB/s above 0")
+        found.append(f"{path}.gbps: {entry.get('gbps')!r} must be a number of GB/s above 0 and up to {_MOST:.0f}")
     problems += found
-    kind = str(entry.get("link") or entry.get("level"))
-    return None if found else Override(kind, float(entry["gbps"]), model.upper(), level="level" in entry)
+    if found:
+        return None
+    level = "level" in entry
+    return Override(entry["level"] if level else _canonical(entry["link"]), float(entry["gbps"]), model.upper(), level=level)
+
+
+def _canonical(link: str) -> str:
+    """Return the one name that a link type has here: old drivers print SOC for SYS."""
+    return link if link == "NV" else str(Link.parse(link))
 
 
 def _about_kind(path: str, entry: Mapping[str, Any]) -> list[str]:
@@ -72,4 +82,4 @@ def _about_kind(path: str, entry: Mapping[str, Any]) -> list[str]:
 
 
 def _is_positive(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= _MOST

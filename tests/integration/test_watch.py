@@ -87,6 +87,8 @@ class FakeApi:
 class Told:
     """Keeps in order what the watcher tells."""
 
+    watcher: Watcher[str]
+
     def __init__(self) -> None:
         self.queue: queue.Queue[tuple[str, Any]] = queue.Queue()
 
@@ -113,7 +115,7 @@ def fake() -> Iterator[FakeApi]:
 
 
 @pytest.fixture
-def start(fake: FakeApi, tmp_path: Path) -> Iterator[Callable[[], Told]]:
+def start(fake: FakeApi, tmp_path: Path) -> Iterator[Callable[..., Told]]:
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(
         json.dumps(
@@ -131,19 +133,20 @@ def start(fake: FakeApi, tmp_path: Path) -> Iterator[Callable[[], Told]]:
     died = threading.Event()
     started: list[Watcher[str]] = []
 
-    def begin() -> Told:
+    def begin(read_page: Callable[[bytes], Page[str]] = _read) -> Told:
         told = Told()
         watcher: Watcher[str] = Watcher(
             ApiServer(str(kubeconfig)),
             "things",
             "/things",
             selector={"fieldSelector": "a=b"},
-            read_page=_read,
+            read_page=read_page,
             sink=told,
             metrics=Metrics(logger),
             logger=logger,
             died=died.set,
         )
+        told.watcher = watcher
         watcher.start()
         started.append(watcher)
         return told
@@ -243,3 +246,64 @@ def test_object_that_trips_a_bug_harms_only_itself(fake: FakeApi, start: Callabl
     fake.watches.put([_event("ADDED", "6", "poison"), _event("ADDED", "7", "sound"), None])
     told = start()
     assert [told.next() for _ in range(2)] == [("replace", []), ("changed", "sound")]
+
+
+def test_list_is_read_again_after_the_next_event_when_asked(fake: FakeApi, start: Callable[[], Told]) -> None:
+    fake.lists.put(_list("5", "a"))
+    told = start()
+    assert told.next() == ("replace", ["a"])
+    told.watcher.relist()
+    fake.lists.put(_list("9", "a", "b"))
+    fake.watches.put([_event("ADDED", "6", "b"), _event("ADDED", "7", "never read"), None])
+    fake.watches.put([_event("ADDED", "10", "c"), _event("ADDED", "11", "d"), None])
+    assert [told.next() for _ in range(2)] == [("changed", "b"), ("replace", ["a", "b"])]
+    # Once is enough.
+    assert [told.next() for _ in range(2)] == [("changed", "c"), ("changed", "d")]
+    asked = [fake.asked.get(timeout=20) for _ in range(4)]
+    assert ["watch" in query for query in asked] == [False, True, False, True]
+    assert asked[3]["resourceVersion"] == "9"
+
+
+def test_list_that_is_asked_for_while_one_is_read_is_not_forgotten(fake: FakeApi, start: Callable[[], Told]) -> None:
+    """Its first pages were read in the old way."""
+    fake.lists.put(_list("5", "a", more="token"))
+    told = start()
+    assert "continue" not in fake.asked.get(timeout=20)
+    assert "continue" in fake.asked.get(timeout=20)
+    told.watcher.relist()
+    fake.lists.put(_list("5", "b"))
+    assert told.next() == ("replace", ["a", "b"])
+    fake.watches.put([_event("BOOKMARK", "8")])
+    fake.lists.put(_list("9", "c"))
+    fake.watches.put([None])
+    assert told.next() == ("replace", ["c"])
+
+
+def test_list_that_fails_is_read_again_all_the_same(fake: FakeApi, start: Callable[[], Told]) -> None:
+    fake.lists.put(_list("5", "a"))
+    told = start()
+    assert told.next() == ("replace", ["a"])
+    told.watcher.relist()
+    fake.watches.put([_event("BOOKMARK", "6")])
+    fake.lists.put((500, {"message": "etcd is away"}))
+    fake.lists.put(_list("9", "b"))
+    fake.watches.put([None])
+    assert told.next() == ("replace", ["b"])
+
+
+def test_worker_that_ends_before_the_watch_does_is_no_death_of_the_watch(fake: FakeApi, start: Callable[..., Told]) -> None:
+    stopped = threading.Event()
+
+    def read_page(_: bytes) -> Page[str]:
+        stopped.wait(20)
+        raise RuntimeError("cannot schedule new futures after shutdown")
+
+    fake.lists.put(_list("5", "a"))
+    others = set(threading.enumerate())
+    told = start(read_page)
+    (thread,) = (each for each in set(threading.enumerate()) - others if each.name == "watch-things")
+    told.watcher.stop()
+    stopped.set()
+    thread.join(20)
+    assert not thread.is_alive()
+    # The fixture sees whether it died.

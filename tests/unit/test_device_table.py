@@ -7,9 +7,11 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import cache
 from itertools import combinations
 from statistics import median
+from typing import Any
 
 import pytest
 
@@ -246,10 +248,10 @@ def test_equal_queries_share_one_answer() -> None:
     assert table("dgx-1v").choose(255, 3) is table("dgx-1v").choose(255, 3)
 
 
-def test_seventeen_gpus_are_refused() -> None:
-    with pytest.raises(TooManyGpusError, match=r"17 GPUs.*up to 16: place by count") as refused:
-        DeviceTable.build(DeviceClass.of([None] * 17, [None] * 17, {}))
-    assert refused.value.gpus == 17
+def test_more_gpus_than_any_machine_has_are_refused() -> None:
+    with pytest.raises(TooManyGpusError, match=r"129 GPUs.*up to 128: place by count") as refused:
+        DeviceTable.build(DeviceClass.of([None] * 129, [None] * 129, {}))
+    assert refused.value.gpus == 129
 
 
 @pytest.mark.parametrize("gpus", [0, 1])
@@ -265,6 +267,20 @@ def test_a_class_is_checked() -> None:
         DeviceClass.of([None], [0], {}, "best_effort")
 
 
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"costs": (15,) * 27}, "28 pairs need as many costs of at least 1, not 27"),
+        ({"costs": (0,) * 28}, "costs of at least 1"),
+        ({"partitions": (0,)}, "at least one of the 8 GPUs"),
+        ({"partitions": (1 << 8,)}, "at least one of the 8 GPUs, and no other"),
+    ],
+)
+def test_costs_and_partitions_of_a_class_are_checked(change: dict[str, Any], error: str) -> None:
+    with pytest.raises(ValueError, match=error):
+        replace(device_class("dgx-1v"), **change)
+
+
 def test_hash_follows_what_decides() -> None:
     base = device_class("dgx-1v")
     assert class_hash(base) == class_hash(device_class("dgx-1v", "best-effort")) == table("dgx-1v").class_hash
@@ -274,9 +290,42 @@ def test_hash_follows_what_decides() -> None:
         DeviceClass(("V100",) * 8, base.numa, base.links),
         DeviceClass(base.models, (None, *base.numa[1:]), base.links),
         DeviceClass(base.models, base.numa, base.links[::-1]),
+        replace(base, costs=(15,) * 28),
+        replace(base, costs=(None, *(15,) * 27)),
+        replace(base, partitions=(0b1111, 0b11110000)),
+        replace(base, nics=("nic-0", "nic-1")),
+        replace(base, nic_names=("rail-0", None)),
         *(device_class(machine) for machine in machines.NAMES),
     ]
     assert len({class_hash(other) for other in others}) == len(others)
+
+
+def test_describes_any_set() -> None:
+    chosen = table("dgx-1v").choose(mask([4, 5, 6, 7]), 4)
+    assert chosen is not None
+    assert table("dgx-1v").describe(chosen.mask) == chosen
+    assert table("dgx-1v").describe(mask([0, 5])).ring_gbps == 10.0
+    assert table("dgx-1v").describe(mask([5])).model == "single"
+
+
+@pytest.mark.parametrize(
+    ("machine", "gpus", "note"),
+    [
+        ("mi300x", 4, "4 of 8 GPUs of a fully meshed machine use only 6 of its 28 links"),
+        ("mi300x", 7, "7 of 8 GPUs of a fully meshed machine use only 21 of its 28 links"),
+        ("mi300x", 8, None),
+        ("mi300x", 1, None),
+        ("hgx-h100", 4, None),
+        ("mi250x", 4, None),
+        ("mi210x4", 2, None),
+    ],
+)
+def test_a_part_of_a_full_mesh_is_noted(machine: str, gpus: int, note: str | None) -> None:
+    mesh = DeviceClass.of(["AMD Instinct MI300X"] * 8, [None] * 8, dict.fromkeys(combinations(EIGHT, 2), "XGMI"))
+    kind = mesh if machine == "mi300x" else device_class(machine)
+    told = DeviceTable.build(kind).partial_set_note((1 << gpus) - 1)
+    assert (told or "").startswith(note or "")
+    assert (told is None) == (note is None)
 
 
 def test_survives_pickling() -> None:

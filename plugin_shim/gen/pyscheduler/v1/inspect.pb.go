@@ -276,7 +276,11 @@ type Node struct {
 	ClassHash string `protobuf:"bytes,8,opt,name=class_hash,json=classHash,proto3" json:"class_hash,omitempty"`
 	Gpus      []*Gpu `protobuf:"bytes,9,rep,name=gpus,proto3" json:"gpus,omitempty"`
 	// What is wrong with the node's documents, one sentence each. Empty if nothing is.
-	Findings      []string `protobuf:"bytes,10,rep,name=findings,proto3" json:"findings,omitempty"`
+	Findings []string `protobuf:"bytes,10,rep,name=findings,proto3" json:"findings,omitempty"`
+	// Where it is in the fabric: "level=name" of each domain that is known, nearest first.
+	Path []string `protobuf:"bytes,11,rep,name=path,proto3" json:"path,omitempty"`
+	// True where nobody looked at this node: its links are those of a preset.
+	Assumed       bool `protobuf:"varint,12,opt,name=assumed,proto3" json:"assumed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -379,6 +383,20 @@ func (x *Node) GetFindings() []string {
 		return x.Findings
 	}
 	return nil
+}
+
+func (x *Node) GetPath() []string {
+	if x != nil {
+		return x.Path
+	}
+	return nil
+}
+
+func (x *Node) GetAssumed() bool {
+	if x != nil {
+		return x.Assumed
+	}
+	return false
 }
 
 type Gpu struct {
@@ -852,7 +870,7 @@ const file_pyscheduler_v1_inspect_proto_rawDesc = "" +
 	"\x10ListNodesRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"?\n" +
 	"\x11ListNodesResponse\x12*\n" +
-	"\x05nodes\x18\x01 \x03(\v2\x14.pyscheduler.v1.NodeR\x05nodes\"\x9f\x02\n" +
+	"\x05nodes\x18\x01 \x03(\v2\x14.pyscheduler.v1.NodeR\x05nodes\"\xcd\x02\n" +
 	"\x04Node\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\rR\x05index\x12\x18\n" +
@@ -866,7 +884,9 @@ const file_pyscheduler_v1_inspect_proto_rawDesc = "" +
 	"class_hash\x18\b \x01(\tR\tclassHash\x12'\n" +
 	"\x04gpus\x18\t \x03(\v2\x13.pyscheduler.v1.GpuR\x04gpus\x12\x1a\n" +
 	"\bfindings\x18\n" +
-	" \x03(\tR\bfindings\"r\n" +
+	" \x03(\tR\bfindings\x12\x12\n" +
+	"\x04path\x18\v \x03(\tR\x04path\x12\x18\n" +
+	"\aassumed\x18\f \x01(\bR\aassumed\"r\n" +
 	"\x03Gpu\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04uuid\x18\x02 \x01(\tR\x04uuid\x12\x18\n" +

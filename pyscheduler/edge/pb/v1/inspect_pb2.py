@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$pyscheduler/edge/pb/v1/inspect.proto\x12\x0epyscheduler.v1\"\x11\n\x0fGetStateRequest\"\xaf\x01\n\x10GetStateResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x0e\n\x06synced\x18\x02 \x01(\x08\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x12\n\ngeneration\x18\x04 \x01(\x04\x12\r\n\x05nodes\x18\x05 \x01(\r\x12\x0c\n\x04gpus\x18\x06 \x01(\r\x12\x11\n\tgpus_free\x18\x07 \x01(\r\x12\x11\n\tgpus_held\x18\x08 \x01(\r\x12\x14\n\x0crefused_pods\x18\t \x01(\r\" \n\x10ListNodesRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"8\n\x11ListNodesResponse\x12#\n\x05nodes\x18\x01 \x03(\x0b\x32\x14.pyscheduler.v1.Node\"\xc6\x01\n\x04Node\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05index\x18\x02 \x01(\r\x12\x0f\n\x07present\x18\x03 \x01(\x08\x12\x10\n\x08resource\x18\x04 \x01(\t\x12\x13\n\x0b\x61llocatable\x18\x05 \x01(\r\x12\x0c\n\x04\x66ree\x18\x06 \x01(\r\x12\x12\n\ncount_only\x18\x07 \x01(\x08\x12\x12\n\nclass_hash\x18\x08 \x01(\t\x12!\n\x04gpus\x18\t \x03(\x0b\x32\x13.pyscheduler.v1.Gpu\x12\x10\n\x08\x66indings\x18\n \x03(\t\"P\n\x03Gpu\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04uuid\x18\x02 \x01(\t\x12\x0f\n\x07healthy\x18\x03 \x01(\x08\x12\r\n\x05state\x18\x04 \x01(\t\x12\x0f\n\x07pod_uid\x18\x05 \x01(\t\"\x15\n\x13ListHoldingsRequest\"A\n\x14ListHoldingsResponse\x12)\n\x08holdings\x18\x01 \x03(\x0b\x32\x17.pyscheduler.v1.Holding\"\xad\x01\n\x07Holding\x12\x0f\n\x07pod_uid\x18\x01 \x01(\t\x12\x11\n\tnamespace\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x0c\n\x04node\x18\x04 \x01(\t\x12\r\n\x05state\x18\x05 \x01(\t\x12\x0e\n\x06reason\x18\x06 \x01(\t\x12\x13\n\x0b\x61ge_seconds\x18\x07 \x01(\x01\x12\x0c\n\x04gpus\x18\x08 \x01(\r\x12\x0f\n\x07gpu_ids\x18\t \x03(\t\x12\x0f\n\x07\x61ttempt\x18\n \x01(\x04\"\x15\n\x13ListRefusalsRequest\"A\n\x14ListRefusalsResponse\x12)\n\x08refusals\x18\x01 \x03(\x0b\x32\x17.pyscheduler.v1.Refusal\"\x82\x01\n\x07Refusal\x12\x0f\n\x07pod_uid\x18\x01 \x01(\t\x12\x11\n\tnamespace\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x0c\n\x04gpus\x18\x04 \x01(\r\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\x12\n\ngeneration\x18\x06 \x01(\x04\x12\x13\n\x0b\x61ge_seconds\x18\x07 \x01(\x01\x32\xe0\x02\n\x07Inspect\x12M\n\x08GetState\x12\x1f.pyscheduler.v1.GetStateRequest\x1a .pyscheduler.v1.GetStateResponse\x12P\n\tListNodes\x12 .pyscheduler.v1.ListNodesRequest\x1a!.pyscheduler.v1.ListNodesResponse\x12Y\n\x0cListHoldings\x12#.pyscheduler.v1.ListHoldingsRequest\x1a$.pyscheduler.v1.ListHoldingsResponse\x12Y\n\x0cListRefusals\x12#.pyscheduler.v1.ListRefusalsRequest\x1a$.pyscheduler.v1.ListRefusalsResponseB=Z;pyscheduler.io/plugin-shim/gen/pyscheduler/v1;pyschedulerv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$pyscheduler/edge/pb/v1/inspect.proto\x12\x0epyscheduler.v1\"\x11\n\x0fGetStateRequest\"\xaf\x01\n\x10GetStateResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x0e\n\x06synced\x18\x02 \x01(\x08\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x12\n\ngeneration\x18\x04 \x01(\x04\x12\r\n\x05nodes\x18\x05 \x01(\r\x12\x0c\n\x04gpus\x18\x06 \x01(\r\x12\x11\n\tgpus_free\x18\x07 \x01(\r\x12\x11\n\tgpus_held\x18\x08 \x01(\r\x12\x14\n\x0crefused_pods\x18\t \x01(\r\" \n\x10ListNodesRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"8\n\x11ListNodesResponse\x12#\n\x05nodes\x18\x01 \x03(\x0b\x32\x14.pyscheduler.v1.Node\"\xe5\x01\n\x04Node\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05index\x18\x02 \x01(\r\x12\x0f\n\x07present\x18\x03 \x01(\x08\x12\x10\n\x08resource\x18\x04 \x01(\t\x12\x13\n\x0b\x61llocatable\x18\x05 \x01(\r\x12\x0c\n\x04\x66ree\x18\x06 \x01(\r\x12\x12\n\ncount_only\x18\x07 \x01(\x08\x12\x12\n\nclass_hash\x18\x08 \x01(\t\x12!\n\x04gpus\x18\t \x03(\x0b\x32\x13.pyscheduler.v1.Gpu\x12\x10\n\x08\x66indings\x18\n \x03(\t\x12\x0c\n\x04path\x18\x0b \x03(\t\x12\x0f\n\x07\x61ssumed\x18\x0c \x01(\x08\"P\n\x03Gpu\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04uuid\x18\x02 \x01(\t\x12\x0f\n\x07healthy\x18\x03 \x01(\x08\x12\r\n\x05state\x18\x04 \x01(\t\x12\x0f\n\x07pod_uid\x18\x05 \x01(\t\"\x15\n\x13ListHoldingsRequest\"A\n\x14ListHoldingsResponse\x12)\n\x08holdings\x18\x01 \x03(\x0b\x32\x17.pyscheduler.v1.Holding\"\xad\x01\n\x07Holding\x12\x0f\n\x07pod_uid\x18\x01 \x01(\t\x12\x11\n\tnamespace\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x0c\n\x04node\x18\x04 \x01(\t\x12\r\n\x05state\x18\x05 \x01(\t\x12\x0e\n\x06reason\x18\x06 \x01(\t\x12\x13\n\x0b\x61ge_seconds\x18\x07 \x01(\x01\x12\x0c\n\x04gpus\x18\x08 \x01(\r\x12\x0f\n\x07gpu_ids\x18\t \x03(\t\x12\x0f\n\x07\x61ttempt\x18\n \x01(\x04\"\x15\n\x13ListRefusalsRequest\"A\n\x14ListRefusalsResponse\x12)\n\x08refusals\x18\x01 \x03(\x0b\x32\x17.pyscheduler.v1.Refusal\"\x82\x01\n\x07Refusal\x12\x0f\n\x07pod_uid\x18\x01 \x01(\t\x12\x11\n\tnamespace\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x0c\n\x04gpus\x18\x04 \x01(\r\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\x12\n\ngeneration\x18\x06 \x01(\x04\x12\x13\n\x0b\x61ge_seconds\x18\x07 \x01(\x01\x32\xe0\x02\n\x07Inspect\x12M\n\x08GetState\x12\x1f.pyscheduler.v1.GetStateRequest\x1a .pyscheduler.v1.GetStateResponse\x12P\n\tListNodes\x12 .pyscheduler.v1.ListNodesRequest\x1a!.pyscheduler.v1.ListNodesResponse\x12Y\n\x0cListHoldings\x12#.pyscheduler.v1.ListHoldingsRequest\x1a$.pyscheduler.v1.ListHoldingsResponse\x12Y\n\x0cListRefusals\x12#.pyscheduler.v1.ListRefusalsRequest\x1a$.pyscheduler.v1.ListRefusalsResponseB=Z;pyscheduler.io/plugin-shim/gen/pyscheduler/v1;pyschedulerv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,21 +41,21 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTNODESRESPONSE']._serialized_start=287
   _globals['_LISTNODESRESPONSE']._serialized_end=343
   _globals['_NODE']._serialized_start=346
-  _globals['_NODE']._serialized_end=544
-  _globals['_GPU']._serialized_start=546
-  _globals['_GPU']._serialized_end=626
-  _globals['_LISTHOLDINGSREQUEST']._serialized_start=628
-  _globals['_LISTHOLDINGSREQUEST']._serialized_end=649
-  _globals['_LISTHOLDINGSRESPONSE']._serialized_start=651
-  _globals['_LISTHOLDINGSRESPONSE']._serialized_end=716
-  _globals['_HOLDING']._serialized_start=719
-  _globals['_HOLDING']._serialized_end=892
-  _globals['_LISTREFUSALSREQUEST']._serialized_start=894
-  _globals['_LISTREFUSALSREQUEST']._serialized_end=915
-  _globals['_LISTREFUSALSRESPONSE']._serialized_start=917
-  _globals['_LISTREFUSALSRESPONSE']._serialized_end=982
-  _globals['_REFUSAL']._serialized_start=985
-  _globals['_REFUSAL']._serialized_end=1115
-  _globals['_INSPECT']._serialized_start=1118
-  _globals['_INSPECT']._serialized_end=1470
+  _globals['_NODE']._serialized_end=575
+  _globals['_GPU']._serialized_start=577
+  _globals['_GPU']._serialized_end=657
+  _globals['_LISTHOLDINGSREQUEST']._serialized_start=659
+  _globals['_LISTHOLDINGSREQUEST']._serialized_end=680
+  _globals['_LISTHOLDINGSRESPONSE']._serialized_start=682
+  _globals['_LISTHOLDINGSRESPONSE']._serialized_end=747
+  _globals['_HOLDING']._serialized_start=750
+  _globals['_HOLDING']._serialized_end=923
+  _globals['_LISTREFUSALSREQUEST']._serialized_start=925
+  _globals['_LISTREFUSALSREQUEST']._serialized_end=946
+  _globals['_LISTREFUSALSRESPONSE']._serialized_start=948
+  _globals['_LISTREFUSALSRESPONSE']._serialized_end=1013
+  _globals['_REFUSAL']._serialized_start=1016
+  _globals['_REFUSAL']._serialized_end=1146
+  _globals['_INSPECT']._serialized_start=1149
+  _globals['_INSPECT']._serialized_end=1501
 # @@protoc_insertion_point(module_scope)

@@ -45,7 +45,7 @@ class ListNodesResponse(_message.Message):
     def __init__(self, nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ...) -> None: ...
 
 class Node(_message.Message):
-    __slots__ = ("name", "index", "present", "resource", "allocatable", "free", "count_only", "class_hash", "gpus", "findings")
+    __slots__ = ("name", "index", "present", "resource", "allocatable", "free", "count_only", "class_hash", "gpus", "findings", "path", "assumed")
     NAME_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
     PRESENT_FIELD_NUMBER: _ClassVar[int]
@@ -56,6 +56,8 @@ class Node(_message.Message):
     CLASS_HASH_FIELD_NUMBER: _ClassVar[int]
     GPUS_FIELD_NUMBER: _ClassVar[int]
     FINDINGS_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    ASSUMED_FIELD_NUMBER: _ClassVar[int]
     name: str
     index: int
     present: bool
@@ -66,7 +68,9 @@ class Node(_message.Message):
     class_hash: str
     gpus: _containers.RepeatedCompositeFieldContainer[Gpu]
     findings: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, name: _Optional[str] = ..., index: _Optional[int] = ..., present: _Optional[bool] = ..., resource: _Optional[str] = ..., allocatable: _Optional[int] = ..., free: _Optional[int] = ..., count_only: _Optional[bool] = ..., class_hash: _Optional[str] = ..., gpus: _Optional[_Iterable[_Union[Gpu, _Mapping]]] = ..., findings: _Optional[_Iterable[str]] = ...) -> None: ...
+    path: _containers.RepeatedScalarFieldContainer[str]
+    assumed: bool
+    def __init__(self, name: _Optional[str] = ..., index: _Optional[int] = ..., present: _Optional[bool] = ..., resource: _Optional[str] = ..., allocatable: _Optional[int] = ..., free: _Optional[int] = ..., count_only: _Optional[bool] = ..., class_hash: _Optional[str] = ..., gpus: _Optional[_Iterable[_Union[Gpu, _Mapping]]] = ..., findings: _Optional[_Iterable[str]] = ..., path: _Optional[_Iterable[str]] = ..., assumed: _Optional[bool] = ...) -> None: ...
 
 class Gpu(_message.Message):
     __slots__ = ("id", "uuid", "healthy", "state", "pod_uid")

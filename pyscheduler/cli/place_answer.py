@@ -1,0 +1,139 @@
+"""The answer of `pyscheduler place`: where a job goes, or why not, as JSON values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations
+from typing import Any, Final
+
+from pyscheduler.cli.place_scene import Scene
+from pyscheduler.core import comm_model
+from pyscheduler.core.findings import Finding
+from pyscheduler.core.job import PodSet, Refusal, Selection
+from pyscheduler.core.merge_tree import NVLINK_LEVEL
+from pyscheduler.core.model import Machine
+
+__all__ = ["document", "listed", "predicted_gbps", "warnings_of"]
+
+# A large cluster can be wrong in a thousand places.
+_WARNINGS_MAX: Final = 20
+
+
+def document(scene: Scene, result: Selection | Refusal, *, alone: bool = True) -> dict[str, Any]:
+    """Return the answer to one request.
+
+    Parameters
+    ----------
+    scene
+        What it was asked of, before the selection is committed.
+    result
+        What the selector says.
+    alone
+        Whether it is the only one: then what is wrong with the input is told with it.
+
+    """
+    if isinstance(result, Refusal):
+        told = listed(scene.findings if alone else ())
+        keys = ("reason", "fits", "level", "binds", "change")
+        return {"feasible": False, **{key: getattr(result, key) for key in keys}, "warnings": told}
+    return {
+        "feasible": True,
+        "pods": [_pod(scene, pod) for pod in result.pods],
+        "bottleneck": None if result.bottleneck is None else str(result.bottleneck),
+        "level": result.level,
+        "predicted_allreduce_gbps": predicted_gbps(scene, result),
+        "model": result.model,
+        "warnings": listed(warnings_of(scene, result, scene.findings if alone else ())),
+    }
+
+
+def predicted_gbps(scene: Scene, selection: Selection) -> float | None:
+    """Return the predicted bus bandwidth of a large all-reduce, GB/s in three digits; None where the model has none."""
+    shares = [_share(scene, node, pods) for node, pods in _by_node(selection.pods).items()]
+    if not all(shares):
+        return None
+    tiers = [level for level in scene.cluster.fleet.tree().levels if level != NVLINK_LEVEL]
+    # The widest tier is the whole cluster and has no name; a single node is in none.
+    level = selection.level or ""
+    hops = tiers.index(level) if level in tiers else 0
+    layout = comm_model.Layout(tuple(share for share in shares if share), selection.level, hops)
+    found = comm_model.allreduce_gbps(layout)
+    return float(f"{found:.3g}") if found else None
+
+
+def warnings_of(scene: Scene, selection: Selection, about_input: Iterable[Finding]) -> Iterator[Finding]:
+    """Yield what the user should know of a selection, what is of the chosen nodes first."""
+    yield from selection.warnings
+    chosen: dict[str, None] = {}
+    for pod in selection.pods:
+        facts = scene.cluster.state(pod.node).facts
+        if facts.name in scene.notes and facts.name not in chosen:
+            yield from _on_node(scene, facts.name)
+        chosen[facts.name] = None
+        if facts.name in scene.notes and facts.machine:
+            yield from _on_peers(scene, facts.name, facts.machine, pod)
+    others = list(about_input)
+    yield from (finding for finding in others if finding.node in chosen)
+    yield from (finding for finding in others if finding.node not in chosen)
+
+
+def _pod(scene: Scene, pod: PodSet) -> dict[str, Any]:
+    facts = scene.cluster.state(pod.node).facts
+    if facts.machine is None:
+        return {"node": facts.name, "gpus": [], "ring": []}
+    ids, uuids = facts.machine.ids, facts.machine.uuids
+    members = [gpu for gpu in range(len(ids)) if pod.mask >> gpu & 1]
+    # An index is no identity: CUDA counts in another order than the driver's tools do.
+    named = {"uuids": [uuids[gpu] for gpu in members]} if any(uuids) else {}
+    return {"node": facts.name, "gpus": [ids[gpu] for gpu in members], "ring": [ids[gpu] for gpu in pod.ring], **named}
+
+
+def _by_node(pods: Sequence[PodSet]) -> dict[int, int]:
+    """Return the GPUs of all pods by node."""
+    masks: dict[int, int] = {}
+    for pod in pods:
+        masks[pod.node] = masks.get(pod.node, 0) | pod.mask
+    return masks
+
+
+def _share(scene: Scene, node: int, mask: int) -> comm_model.NodeShare | None:
+    """Return what a node carries of a job, None if it is not known which GPUs these are."""
+    facts = scene.cluster.state(node).facts
+    if facts.machine is None or not mask:
+        return None
+    kind = facts.machine.table.device_class
+    model = kind.models[(mask & -mask).bit_length() - 1]
+    # The NICs of the node are the same whatever level is crossed; figures of the operator are by level.
+    nearest = facts.place.path[0][0] if facts.place.path else ""
+    ring = facts.machine.table.describe(mask).ring_gbps
+    return comm_model.share(kind, mask, ring, scene.weights.level_gbps(nearest, model), nvlink_domain=facts.place.nvlink_domain)
+
+
+def _on_node(scene: Scene, node: str) -> Iterator[Finding]:
+    notes = scene.notes[node]
+    if not notes.complete:
+        yield Finding("topology-incomplete", "its topology is incomplete: links that are missing count as unknown", node=node)
+    yield from notes.findings
+
+
+def _on_peers(scene: Scene, node: str, machine: Machine, pod: PodSet) -> Iterator[Finding]:
+    members = [gpu for gpu in range(len(machine.ids)) if pod.mask >> gpu & 1]
+    refused = scene.notes[node].p2p
+    for a, b in combinations(members, 2) if refused else ():
+        if (a, b) in refused:
+            what = f"{machine.ids[a]} and {machine.ids[b]} have no peer access ({refused[a, b]}): they talk through the host"
+            yield Finding("p2p-refused", what, node=node)
+
+
+def listed(findings: Iterable[Finding]) -> list[dict[str, str]]:
+    """Return the findings, each once, as many as a person reads."""
+    distinct = list(dict.fromkeys((finding.code, _message(finding)) for finding in findings))
+    told = distinct[:_WARNINGS_MAX]
+    if len(distinct) > len(told):
+        told.append(("more-warnings", f"{len(distinct) - len(told)} more warnings of the same input are not shown"))
+    return [{"code": code, "message": message} for code, message in told]
+
+
+def _message(finding: Finding) -> str:
+    named = not finding.node or finding.message.startswith(f"{finding.node}: ")
+    return finding.message if named else f"{finding.node}: {finding.message}"

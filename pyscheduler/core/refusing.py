@@ -1,0 +1,188 @@
+"""Why a job cannot be placed: what there is, which constraint binds, and the smallest change that would make it fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from pyscheduler.core import bitmap
+from pyscheduler.core.cluster import Cluster
+from pyscheduler.core.explain import plural
+from pyscheduler.core.fleet import Fleet
+from pyscheduler.core.job import NO_LIMITS, Job, Refusal
+from pyscheduler.core.merge_tree import NODE_LEVEL
+from pyscheduler.core.node import NodeState
+from pyscheduler.core.request import Shape
+from pyscheduler.core.slots import Slots
+
+__all__ = ["refusal"]
+
+_NAMES = {
+    "max-link": "no limit on links",
+    "near-nic": "no wish for a NIC",
+    "same-numa": "any NUMA nodes",
+    "same-model": "GPUs of several models",
+    "one-pod-per-node": "several pods per node",
+}
+
+
+def refusal(cluster: Cluster, job: Job, eligible: int | None, shapes: Sequence[Shape], fits: Callable[[Job], bool]) -> Refusal:
+    """Return why the job does not fit.
+
+    Parameters
+    ----------
+    cluster, job, eligible
+        As `selector.select`.
+    shapes
+        The shapes that the pods could have, one for each model that they must all be of.
+    fits
+        Tells whether another job would fit.
+
+    """
+    name, relaxed = next(((name, other) for name, other in _relaxed(job) if fits(other)), ("gpus", None))
+    if job.required_level and name == "gpus" and fits(replace(job, required_level=None)):
+        name, relaxed = "level", replace(job, required_level=None)
+    level = _level(job)
+    asked = _asked(job)
+    there, count = _there(cluster, job, eligible, shapes)
+    reason = f"needs {asked}; {there}"
+    return Refusal(reason, count, level, name, _change(cluster, job, eligible, name, relaxed, count, fits))
+
+
+def _relaxed(job: Job) -> Iterator[tuple[str, Job]]:
+    """Yield the job without one of its constraints, each by its name."""
+    limits = job.limits
+    if limits.max_link is not None:
+        yield "max-link", replace(job, limits=replace(limits, max_link=None))
+    if limits.near_nic is not None:
+        yield "near-nic", replace(job, limits=replace(limits, near_nic=None))
+    if limits.same_numa:
+        yield "same-numa", replace(job, limits=replace(limits, same_numa=False))
+    if job.same_model or limits.model is not None:
+        yield "same-model", replace(job, same_model=False, limits=replace(limits, model=None))
+    if job.one_pod_per_node:
+        yield "one-pod-per-node", replace(job, one_pod_per_node=False)
+
+
+def _level(job: Job) -> str | None:
+    return job.required_level or (NODE_LEVEL if job.pods == 1 else None)
+
+
+def _asked(job: Job) -> str:
+    gpus = plural(job.gpus)
+    limits = job.limits
+    words = [f"{job.pods} pods of {gpus}" if job.pods > 1 else f"{gpus} on one node"]
+    words += [f"no link worse than {limits.max_link}"] if limits.max_link else []
+    words += [f"near NIC {limits.near_nic}"] if limits.near_nic else []
+    words += ["on one NUMA node"] if limits.same_numa else []
+    words += ["of one model"] if job.same_model else []
+    words += ["one pod per node"] if job.one_pod_per_node else []
+    words += [f"within one {job.required_level}"] if job.required_level and job.required_level != NODE_LEVEL else []
+    words += ["all on one node"] if job.required_level == NODE_LEVEL and job.pods > 1 else []
+    return ", ".join(words)
+
+
+def _there(cluster: Cluster, job: Job, eligible: int | None, shapes: Sequence[Shape]) -> tuple[str, int]:
+    """Return what there is, and how many pods, or GPUs of the one pod, would fit."""
+    among = cluster.present if eligible is None else eligible & cluster.present
+    _, freest, free = cluster.holes(job.resource, among)
+    if job.pods == 1:
+        sick = _sick(cluster, job, among)
+        hole = f"the largest free hole is {freest.gpus} ({freest.node})" if freest.node else "no node has such GPUs"
+        fits = min(freest.gpus, job.gpus)
+        while fits > 0 and job.limits != NO_LIMITS and not _fits_some(cluster, replace(job, gpus=fits), among):
+            fits -= 1
+        limited = f", of which {fits} satisfy the limits" if fits < min(freest.gpus, job.gpus) else ""
+        return f"{hole}{limited}, {plural(free)} {'is' if free == 1 else 'are'} free in all{sick}", fits
+    most = max(_most(cluster.fleet, job, cluster.fleet.slots(shape, eligible)) for shape in shapes)
+    if not most:
+        return f"no node has room for one of them, {plural(free)} are free in all", 0
+    if job.required_level == NODE_LEVEL:
+        return f"the best node has room for {most}, {plural(free)} are free in all", most
+    where = f"the best {job.required_level} has room for {most}" if job.required_level else f"{most} of them fit"
+    return f"{where}, {plural(free)} are free in all; the largest free hole is {freest.gpus} ({freest.node})", most
+
+
+def _most(fleet: Fleet, job: Job, slots: Slots) -> int:
+    """Return how many of the pods have room, at most, in one domain of the required level or on one node."""
+    if not slots.grades:
+        return 0
+    tree = fleet.tree()
+    on_one = int(slots.of_node[-1].max(initial=0))
+    on_one = min(on_one, 1) if job.one_pod_per_node else on_one
+    if job.required_level == NODE_LEVEL:
+        return on_one
+    tier = tree.levels.index(job.required_level or "")
+    totals = slots.totals(tree.of_tier(tier), one_per_node=job.one_pod_per_node)[:, -1]
+    return max(int(totals.max(initial=0)), on_one)
+
+
+def _fits_some(cluster: Cluster, job: Job, among: int) -> bool:
+    fleet, shape = cluster.fleet, Shape(job.resource, job.gpus, job.limits)
+    kinds = np.unique(fleet.kinds()[fleet.tree().position[bitmap.indices(among)]])
+    return any(fleet.example(kind).supply(shape) for kind in kinds.tolist())
+
+
+def _sick(cluster: Cluster, job: Job, among: int) -> str:
+    """Return which GPUs are unhealthy, where these would make the difference."""
+    for node in cluster.unhealthy():
+        machine = cluster.state(node).facts.machine
+        if machine is None or not among >> node & 1 or len(machine.ids) < job.gpus or machine.healthy.bit_count() >= job.gpus:
+            continue
+        sick = [machine.ids[gpu] for gpu in range(len(machine.ids)) if not machine.healthy >> gpu & 1]
+        return f"; on {cluster.table.names[node]} {' and '.join(sick[:3])} {'is' if len(sick) == 1 else 'are'} unhealthy"
+    return ""
+
+
+def _change(
+    cluster: Cluster,
+    job: Job,
+    eligible: int | None,
+    binds: str,
+    relaxed: Job | None,
+    there: int,
+    fits: Callable[[Job], bool],
+) -> str:
+    if binds == "level" and relaxed is not None:
+        tree = cluster.fleet.tree()
+        names = (NODE_LEVEL, *(level for level in tree.levels if level))
+        if job.required_level not in names:
+            return f"no node is known to be in a domain of level {job.required_level}; known levels: {', '.join(names)}"
+        wider = names[names.index(job.required_level) + 1 :]
+        enough = next((level for level in wider if fits(replace(job, required_level=level))), None)
+        return f"it would fit within one {enough}" if enough else "it would fit without a required level"
+    if relaxed is not None:
+        return f"it would fit with {_NAMES[binds]}"
+    if job.pods == 1:
+        return _freeing(cluster, job, eligible)
+    return f"{job.pods - there} more pods' worth of {plural(job.gpus)} would have to be freed"
+
+
+def _freeing(cluster: Cluster, job: Job, eligible: int | None) -> str:
+    """Return the node where fewest GPUs would have to be freed, of those that could take the pod if they were empty."""
+    shape = Shape(job.resource, job.gpus, job.limits)
+    among = cluster.present if eligible is None else eligible & cluster.present
+    tree, free = cluster.fleet.tree(), cluster.fleet.free()
+    positions = np.sort(tree.position[bitmap.indices(among)])
+    for position in positions[np.argsort(-free[positions], kind="stable")].tolist():
+        state = cluster.state(int(tree.order[position]))
+        if _could(state, shape):
+            lacking = job.gpus - state.free
+            if lacking <= 0:
+                return f"other GPUs would have to be free on {state.facts.name}"
+            return f"{plural(lacking)} more would have to be freed on {state.facts.name}"
+    return "no node could take it even if it were empty: ask for fewer GPUs, or add a larger node"
+
+
+def _could(state: NodeState, shape: Shape) -> bool:
+    """Tell whether the node could take the shape if nothing were held there."""
+    if not state.fits(shape):
+        return False
+    machine = state.facts.machine
+    if machine is None:
+        return shape.limits == NO_LIMITS
+    if machine.healthy.bit_count() < shape.gpus:
+        return False
+    return machine.table.choose(machine.healthy, shape.gpus, shape.limits) is not None

@@ -1,0 +1,255 @@
+"""Where a job goes: the one objective, for single pods and gangs alike.
+
+In this order: hard limits; the nearest level that holds the whole job, or the
+preferred one first; the links of the worst pod's set; the tightest domain, the
+fewest nodes, balanced counts, the links of the worst node, the fewest inner
+domains, least left over; what remains is best connected; a total order.
+
+A decision reads live counters of the merge tree (`core.slots`) and the tables of
+machine classes; it never looks at an edge. `Cluster` is only read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from pyscheduler.core.answer import pod_set, selection, worth_of
+from pyscheduler.core.cluster import Cluster
+from pyscheduler.core.fleet import Fleet
+from pyscheduler.core.job import Job, Refusal, Selection
+from pyscheduler.core.merge_tree import NODE_LEVEL, MergeTree
+from pyscheduler.core.node import NodeState
+from pyscheduler.core.refusing import refusal
+from pyscheduler.core.request import Shape
+from pyscheduler.core.slots import COUNT_ONLY, Slots
+from pyscheduler.core.spread import Share, Spreader, nodes_needed
+
+__all__ = ["select"]
+
+# Of domains that are equally tight and need as many nodes, how many are looked at, and of those that differ, how many
+# are compared to the end.
+_LOOKED_AT: Final = 16
+_COMPARED: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Shares of one shape; `key` orders what was found for different models, smaller is better."""
+
+    shape: Shape
+    shares: tuple[Share, ...]
+    floor: int
+    key: tuple[int, ...]
+
+
+def select(cluster: Cluster, job: Job, eligible: int | None = None) -> Selection | Refusal:
+    """Return where the job goes, or why it cannot be placed now.
+
+    Parameters
+    ----------
+    cluster
+        What is free.
+    job
+        What is asked.
+    eligible
+        Bitmap of the nodes that may be used; None: all.
+
+    """
+    found = _search(cluster, job, eligible)
+    if found is None:
+        shapes = list(_shapes(cluster, job)) if job.same_model else [Shape(job.resource, job.gpus, job.limits)]
+        return refusal(cluster, job, eligible, shapes, lambda other: _search(cluster, other, eligible) is not None)
+    return _selection(cluster, job, found)
+
+
+def _search(cluster: Cluster, job: Job, eligible: int | None) -> _Found | None:
+    found = [each for shape in _shapes(cluster, job) if (each := _of_shape(cluster, job, shape, eligible))]
+    if not found and not job.same_model and job.limits.model is None:
+        mixed = _of_shape(cluster, job, Shape(job.resource, job.gpus, job.limits), eligible)
+        found = [mixed] if mixed else []
+    return min(found, key=lambda each: each.key, default=None)
+
+
+def _shapes(cluster: Cluster, job: Job) -> Iterator[Shape]:
+    """Yield the shape for each model that the job's GPUs could all be of."""
+    models = cluster.models(job.resource)
+    if job.limits.model is not None or len(models) == 1 or job.pods * job.gpus == 1:
+        yield Shape(job.resource, job.gpus, job.limits)
+    else:
+        yield from (Shape(job.resource, job.gpus, replace(job.limits, model=model)) for model in models)
+
+
+def _of_shape(cluster: Cluster, job: Job, shape: Shape, eligible: int | None) -> _Found | None:
+    if job.pods == 1:
+        return _one_pod(cluster, shape, eligible)
+    fleet = cluster.fleet
+    tree, slots = fleet.tree(), fleet.slots(shape, eligible)
+    if not slots.grades:
+        return None
+    for tier in _tiers(tree, job):
+        if tier < 0:
+            found = None if job.one_pod_per_node else _one_node(cluster, job, shape, slots)
+        else:
+            found = _one_domain(fleet, job, shape, slots, tier)
+        if found is not None:
+            return found
+    return None
+
+
+def _tiers(tree: MergeTree, job: Job) -> list[int]:
+    """Return the tiers to try in order, none for a required level that no node is in; -1 is the single node."""
+    names = (NODE_LEVEL, *tree.levels)
+    if job.required_level and job.required_level not in names:
+        return []
+    last = names.index(job.required_level) if job.required_level else len(names) - 1
+    first = names.index(job.preferred_level) if job.preferred_level in names else 0
+    order = [*range(first, last + 1), *range(min(first, last + 1) - 1, -1, -1)] if first > last else list(range(first, last + 1))
+    return [at - 1 for at in order]
+
+
+def _one_pod(cluster: Cluster, shape: Shape, eligible: int | None) -> _Found | None:
+    ranking = cluster.ranking(shape)
+    best = ranking.best(cluster.present if eligible is None else eligible & cluster.present, 1, cluster.rank)
+    if not best:
+        return None
+    state = cluster.state(best[0])
+    key = tuple(round(part) for part in state.key(shape) or ())
+    position = int(cluster.fleet.tree().position[best[0]])
+    return _Found(shape, (Share(position, 1),), 0, key)
+
+
+def _one_node(cluster: Cluster, job: Job, shape: Shape, slots: Slots) -> _Found | None:
+    """Return the best single node for several pods."""
+    grade = next((at for at in range(len(slots.grades)) if int(slots.of_node[at].max(initial=0)) >= job.pods), None)
+    if grade is None:
+        return None
+    fleet = cluster.fleet
+    positions = np.flatnonzero(slots.of_node[grade] >= job.pods)
+    kinds, floor = fleet.kinds()[positions], slots.grades[grade]
+    room = slots.of_node[-1][positions]
+    worth = {
+        kind: _on_one(fleet.example(kind), shape, job.pods, floor, int(room[kinds == kind][0]))
+        for kind in np.unique(kinds).tolist()
+    }
+    best = min(worth.values())
+    chosen = positions[np.isin(kinds, [kind for kind, each in worth.items() if each == best])]
+    nodes = fleet.tree().order[chosen]
+    tightest = nodes[np.argmin(cluster.rank(nodes))]
+    key = (-1, -floor, *best)
+    return _Found(shape, (Share(int(fleet.tree().position[tightest]), job.pods),), floor, key)
+
+
+def _on_one(state: NodeState, shape: Shape, pods: int, floor: int, slots: int) -> tuple[int, ...]:
+    """Return what a job on one node is worth, smaller is better: ring of all its GPUs, free slots, what is left, other links."""
+    ring, pair_sum, numa_nodes = _together(state, shape, pods, floor)
+    return ring, slots, state.free, pair_sum, numa_nodes
+
+
+def _together(state: NodeState, shape: Shape, pods: int, floor: int) -> tuple[int, int, int]:
+    """Return what the GPUs of so many pods on one node are worth together, as `Choice.key`."""
+    if floor == COUNT_ONLY or state.facts.machine is None:
+        return (0, 0, 0)
+    masks = state.facts.machine.table.offer(state.free_mask, shape.gpus, shape.limits).pick(pods, floor)
+    return worth_of(state.facts.machine.table, sum(masks)).key
+
+
+def _one_domain(fleet: Fleet, job: Job, shape: Shape, slots: Slots, tier: int) -> _Found | None:
+    """Return the best domain of a tier, with the shares of its nodes."""
+    tree = fleet.tree()
+    vertices = tree.of_tier(tier)
+    totals = slots.totals(vertices, one_per_node=job.one_pod_per_node)
+    fits = totals >= job.pods
+    grade = next((at for at in range(len(slots.grades)) if fits[:, at].any()), None)
+    if grade is None:
+        return None
+    candidates = np.flatnonzero(fits[:, grade])
+    tight = totals[candidates, -1]
+    candidates = candidates[tight == tight.min()]
+    histogram = slots.histogram[vertices[candidates], grade].astype(np.int64)
+    if job.one_pod_per_node:
+        histogram = np.column_stack([histogram[:, 0], histogram[:, 1:].sum(axis=1)])
+    needed = nodes_needed(histogram, job.pods)
+    equal = np.flatnonzero(needed == needed.min())
+    spreader = _spreader(fleet, job, shape, slots, grade)
+    spreads = (
+        spreader.over(vertex, job.pods)
+        for vertex in _different(fleet, slots.of_node[grade], vertices[candidates[equal]].tolist())
+    )
+    spread = min(spreads, key=lambda each: each.key)
+    key = (tier, -slots.grades[grade], int(tight.min()), len(spread.shares), *spread.key)
+    return _Found(shape, spread.shares, slots.grades[grade], key)
+
+
+def _different(fleet: Fleet, of_node: npt.NDArray[np.int32], vertices: list[int]) -> list[int]:
+    """Return the vertices, in order, without those that offer the same as an earlier one; of many, the first few."""
+    if len(vertices) == 1:
+        return vertices
+    tree, kinds = fleet.tree(), fleet.kinds()
+    found: dict[object, int] = {}
+    for vertex in vertices[:_LOOKED_AT]:
+        below = slice(tree.low[vertex], tree.high[vertex])
+        # Where inner domains count, too, no two are taken for the same.
+        alike = vertex if len(tree.children(vertex)) else np.sort(kinds[below][of_node[below] > 0]).tobytes()
+        found.setdefault(alike, vertex)
+    return list(found.values())[:_COMPARED]
+
+
+def _spreader(fleet: Fleet, job: Job, shape: Shape, slots: Slots, grade: int) -> Spreader:
+    of_node = slots.of_node[grade]
+    floor = slots.grades[grade]
+
+    @cache
+    def worth(kind: int, pods: int) -> int:
+        return -_together(fleet.example(kind), shape, pods, floor)[0]
+
+    capped = np.minimum(of_node, 1) if job.one_pod_per_node else of_node
+    return Spreader(fleet.tree(), capped, fleet.free(), job.gpus, fleet.kinds(), worth)
+
+
+def _selection(cluster: Cluster, job: Job, found: _Found) -> Selection:
+    tree = cluster.fleet.tree()
+    nodes = [int(tree.order[share.position]) for share in found.shares]
+    given = zip(nodes, _masks(cluster, found, nodes), strict=True)
+    return selection(cluster, job, [pod_set(cluster, node, mask) for node, masks in given for mask in masks])
+
+
+def _masks(cluster: Cluster, found: _Found, nodes: list[int]) -> Iterator[tuple[int, ...]]:
+    """Yield the sets of each node: on the same local indices on all nodes where that costs nothing (rails)."""
+    states = [cluster.state(node) for node in nodes]
+    common = ~0
+    for state in states:
+        common &= state.free_mask
+    # Nodes of a gang are often alike.
+    picked: dict[tuple[object, ...], tuple[int, ...]] = {}
+    for share, state in zip(found.shares, states, strict=True):
+        alike = (state.facts.machine and state.facts.machine.table, state.free_mask, state.count_only, share.pods)
+        if alike not in picked:
+            picked[alike] = _picked(state, found, share.pods, common if len(nodes) > 1 else state.free_mask)
+        yield picked[alike]
+
+
+def _picked(state: NodeState, found: _Found, pods: int, preferred: int) -> tuple[int, ...]:
+    machine, shape = state.facts.machine, found.shape
+    if machine is None or state.count_only:
+        return (0,) * pods
+    if pods == 1 and found.floor == 0:
+        choice = state.choose(shape)
+        return (choice.mask,) if choice else (0,)
+    whole = machine.table.offer(state.free_mask, shape.gpus, shape.limits)
+    best = whole.pick(pods, found.floor)
+    aligned = machine.table.offer(preferred, shape.gpus, shape.limits)
+    if preferred != state.free_mask and _room(aligned.at, found.floor) >= pods:
+        same = aligned.pick(pods, found.floor)
+        if worth_of(machine.table, sum(same)).key == worth_of(machine.table, sum(best)).key:
+            return same
+    return best
+
+
+def _room(at: tuple[tuple[int, int], ...], floor: int) -> int:
+    return max((count for ring, count in at if ring >= floor), default=0)
