@@ -28,7 +28,7 @@ from pyscheduler.core.device_class import DeviceClass, class_hash
 from pyscheduler.core.planner import Planner
 from pyscheduler.core.record import NodeRecord
 from pyscheduler.core.weights import Weights
-from pyscheduler.readers import node_document
+from pyscheduler.readers import document_entries, node_document
 from pyscheduler.readers.lists import node_page
 from pyscheduler.readers.objects import TOPOLOGY, ObjectReader
 from tests.builders import ALL, GPU, OURS, attempt, pod
@@ -91,8 +91,8 @@ def _read(title: str, nodes: list[dict[str, Any]], shared: DeviceClass, rounds: 
     pages = [_page(nodes[at : at + PAGE]) for at in range(0, len(nodes), PAGE)]
     spent = []
     for _ in range(rounds):
-        node_document._links.cache_clear()
-        node_document._nic_links.cache_clear()
+        document_entries.known_links.cache_clear()
+        document_entries.known_nic_links.cache_clear()
         begun = time.perf_counter()
         reader = ObjectReader(RESOURCES)
         records = [record for page in pages for record in node_page(reader, page).items]
