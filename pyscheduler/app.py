@@ -63,7 +63,7 @@ class Service:
         api = ApiServer(config.kubeconfig)
         metrics = self._metrics = Metrics(logger)
         cluster = Cluster(epoch=time.time_ns(), scheduler_name=config.scheduler_name)
-        planner = Planner(cluster, version=__version__)
+        planner = Planner(cluster, version=__version__, weights=config.weights)
         metrics.watch_cluster(cluster, lock)
         self._worker = Worker()
         self._tables = Tables(self._worker, logger)

@@ -85,7 +85,7 @@ class Config:
             problems += _problems(key, raw[key]) if key in raw else []
         if problems:
             where = f"{path}: " if path else ""
-            raise ConfigError(where + "; ".join(problems))
+            raise ConfigError(where + "\n  ".join(problems))
         return cls(**raw)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -18,7 +19,7 @@ from urllib3.exceptions import HTTPError
 
 from pyscheduler.errors import KubernetesError
 
-__all__ = ["ApiServer", "Gone", "Response"]
+__all__ = ["ApiServer", "Gone", "Response", "usual_kubeconfig"]
 
 # Seconds to connect, and to wait for the next bytes of an answer that is no watch.
 CONNECT_S = 5.0
@@ -30,6 +31,12 @@ class Gone(Exception):
 
 
 Response = urllib3.BaseHTTPResponse
+
+
+def usual_kubeconfig(*named: str | None) -> str | None:
+    """Return the first that is named, else kubectl's ``~/.kube/config`` if it is there, else None: the pod's account."""
+    usual = Path.home() / ".kube" / "config"
+    return next((each for each in named if each), str(usual) if usual.exists() else None)
 
 
 class ApiServer:

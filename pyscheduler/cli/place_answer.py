@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import combinations
 from typing import Any, Final
 
 from pyscheduler.cli.place_scene import Scene
-from pyscheduler.core import comm_model
+from pyscheduler.core import predicting
 from pyscheduler.core.findings import Finding
 from pyscheduler.core.job import PodSet, Refusal, Selection
-from pyscheduler.core.merge_tree import NVLINK_LEVEL
 from pyscheduler.core.model import Machine
 
 __all__ = ["document", "listed", "predicted_gbps", "warnings_of"]
@@ -48,17 +47,8 @@ def document(scene: Scene, result: Selection | Refusal, *, alone: bool = True) -
 
 
 def predicted_gbps(scene: Scene, selection: Selection) -> float | None:
-    """Return the predicted bus bandwidth of a large all-reduce, GB/s in three digits; None where the model has none."""
-    shares = [_share(scene, node, pods) for node, pods in _by_node(selection.pods).items()]
-    if not all(shares):
-        return None
-    tiers = [level for level in scene.cluster.fleet.tree().levels if level != NVLINK_LEVEL]
-    # The widest tier is the whole cluster and has no name; a single node is in none.
-    level = selection.level or ""
-    hops = tiers.index(level) if level in tiers else 0
-    layout = comm_model.Layout(tuple(share for share in shares if share), selection.level, hops)
-    found = comm_model.allreduce_gbps(layout)
-    return float(f"{found:.3g}") if found else None
+    """Return the predicted bus bandwidth of a large all-reduce, as `core.predicting`."""
+    return predicting.predicted_gbps(scene.cluster, scene.weights, selection.pods, selection.level)
 
 
 def warnings_of(scene: Scene, selection: Selection, about_input: Iterable[Finding]) -> Iterator[Finding]:
@@ -86,27 +76,6 @@ def _pod(scene: Scene, pod: PodSet) -> dict[str, Any]:
     # An index is no identity: CUDA counts in another order than the driver's tools do.
     named = {"uuids": [uuids[gpu] for gpu in members]} if any(uuids) else {}
     return {"node": facts.name, "gpus": [ids[gpu] for gpu in members], "ring": [ids[gpu] for gpu in pod.ring], **named}
-
-
-def _by_node(pods: Sequence[PodSet]) -> dict[int, int]:
-    """Return the GPUs of all pods by node."""
-    masks: dict[int, int] = {}
-    for pod in pods:
-        masks[pod.node] = masks.get(pod.node, 0) | pod.mask
-    return masks
-
-
-def _share(scene: Scene, node: int, mask: int) -> comm_model.NodeShare | None:
-    """Return what a node carries of a job, None if it is not known which GPUs these are."""
-    facts = scene.cluster.state(node).facts
-    if facts.machine is None or not mask:
-        return None
-    kind = facts.machine.table.device_class
-    model = kind.models[(mask & -mask).bit_length() - 1]
-    # The NICs of the node are the same whatever level is crossed; figures of the operator are by level.
-    nearest = facts.place.path[0][0] if facts.place.path else ""
-    ring = facts.machine.table.describe(mask).ring_gbps
-    return comm_model.share(kind, mask, ring, scene.weights.level_gbps(nearest, model), nvlink_domain=facts.place.nvlink_domain)
 
 
 def _on_node(scene: Scene, node: str) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from pyscheduler.adapters.api import ApiServer, Gone
+from pyscheduler.adapters.api import ApiServer, Gone, usual_kubeconfig
 from pyscheduler.adapters.logs import set_up
 from pyscheduler.adapters.machines import Machines
 from pyscheduler.adapters.survey import PAGE, survey
@@ -50,8 +50,7 @@ def live(kubeconfig: str | None, config: Path | None, resource: str | None) -> S
 
     """
     loaded = Config.load(config)
-    usual = Path.home() / ".kube" / "config"
-    api = ApiServer(kubeconfig or loaded.kubeconfig or (str(usual) if usual.exists() else None))
+    api = ApiServer(usual_kubeconfig(kubeconfig, loaded.kubeconfig))
     objects = survey(api, loaded)
     records, findings = objects.records(loaded.resources, loaded.fabric, loaded.weights, time.time())
     nodes = _facts(records, loaded)

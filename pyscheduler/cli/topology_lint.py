@@ -61,9 +61,7 @@ def _document(records: Sequence[NodeRecord], findings: Iterable[Finding]) -> dic
 
 def _live(kubeconfig: str | None, config: Config) -> ClusterObjects:
     """Return what describes the cluster of the kubeconfig."""
-    from pyscheduler.adapters.api import ApiServer
+    from pyscheduler.adapters.api import ApiServer, usual_kubeconfig
     from pyscheduler.adapters.survey import survey
 
-    usual = Path.home() / ".kube" / "config"
-    named = kubeconfig or config.kubeconfig or (str(usual) if usual.exists() else None)
-    return survey(ApiServer(named), config)
+    return survey(ApiServer(usual_kubeconfig(kubeconfig, config.kubeconfig)), config)

@@ -206,4 +206,7 @@ def _measured(merged: NodeDocument, benchmarks: Sequence[tuple[str, Results]], m
             warnings=merged.warnings + _prefixed(file, one.findings),
         )
         merged = merge_documents([added])
+    if any(result.observed_at is None for result in merged.measured):
+        what = "results of benchmarks say no time: they never fade; pass --observed-at"
+        merged = replace(merged, warnings=(*merged.warnings, Finding("measured-without-time", what)))
     return merged

@@ -32,8 +32,8 @@ def pod_set(cluster: Cluster, node: int, mask: int) -> PodSet:
 def selection(cluster: Cluster, job: Job, pods: Sequence[PodSet]) -> Selection:
     """Return the placement of a job. `pods` are in rank order."""
     # Equal sets of equal machines are described once: all pods of a gang are often alike.
-    sets = {(machine.table, p.mask): None for p in pods if (machine := cluster.state(p.node).facts.machine) and p.mask}
-    choices = [worth_of(table, mask) for table, mask in sets]
+    machines = ((cluster.state(pod.node).facts.machine, pod.mask) for pod in pods)
+    choices = [worth_of(table, mask) for table, mask in {(m.table, mask): None for m, mask in machines if m and mask}]
     worst = min(choices, key=lambda choice: choice.ring_gbps, default=None)
     links = [Link.parse(choice.bottleneck) for choice in choices if choice.bottleneck]
     return Selection(

@@ -16,6 +16,7 @@ import numpy.typing as npt
 __all__ = ["KINDS_MAX", "Demand"]
 
 Ints = npt.NDArray[np.int64]
+Ints32 = npt.NDArray[np.int32]
 
 # Kinds of which all combinations are looked at: 2**6.
 KINDS_MAX: Final = 6
@@ -74,7 +75,7 @@ class Demand:
             taken[kind] = low
         return taken
 
-    def assign(self, signatures: Ints, costs: Ints, times: Ints) -> list[tuple[int, int]]:
+    def assign(self, signatures: Ints, costs: Ints | Ints32, times: Ints) -> list[tuple[int, int]]:
         """Return (node, count) at the least sum of costs: nodes by their place in `signatures`, which carry `times`."""
         if len(self.kinds) == 1:
             able = np.flatnonzero(signatures)

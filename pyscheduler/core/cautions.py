@@ -35,7 +35,8 @@ def about(cluster: Cluster, job: Job, pods: Iterable[PodSet]) -> tuple[Finding, 
         for code, gpus, text in notes.links:
             ids = "-".join(facts.machine.ids[gpu] for gpu in gpus)
             found[_finding(code, facts.name, text.replace("{}", ids))] = None
-        found.update(dict.fromkeys(_on_machine(facts.name, facts.machine, job)))
+        if facts.machine.assumed or job.limits.near_nic:
+            found.update(dict.fromkeys(_on_machine(facts.name, facts.machine, job)))
     if len(models) > 1:
         found[Finding("mixed-models", f"GPUs of different models: {', '.join(sorted(models))}; the slowest sets the pace")] = None
     return tuple(found)

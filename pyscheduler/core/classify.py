@@ -17,7 +17,7 @@ from pyscheduler.core.findings import Finding, Severity
 from pyscheduler.core.links import UNKNOWN_LINK, Kind, Link
 from pyscheduler.core.measurements import Fading, pair_speeds, ring_mbps
 from pyscheduler.core.record import NodeRecord
-from pyscheduler.core.weights import Weights
+from pyscheduler.core.weights import Profile, Weights
 
 __all__ = ["class_by_hash", "class_of", "classify", "completed", "filled"]
 
@@ -50,14 +50,14 @@ def class_by_hash(document: NodeDocument, classes: Mapping[str, DeviceClass]) ->
         return Finding(
             "class-unknown",
             f"the node document names the class {name[:64]!r}, which no ConfigMap holds: {_BY_NUMBER}",
-            "let the agent publish the class, or write the whole document into the annotation",
+            "`pyscheduler topology class DOCUMENT --namespace NS | kubectl apply -f -`, or write the whole document into the annotation",
             severity=Severity.ERROR,
         )
     if shared.gpus != len(document.gpus):
         return Finding(
             "class-differs",
             f"the node document has {len(document.gpus)} GPUs, its class {name} has {shared.gpus}: {_BY_NUMBER}",
-            "let the agent write the node document anew",
+            "write the node document anew with `pyscheduler topology merge`",
             severity=Severity.ERROR,
         )
     return shared
@@ -111,6 +111,9 @@ def classify(
     if weights.standard and not document.p2p and not document.measured:
         return shared, ()
     reached = _without_peer_access(shared, document.p2p)
+    if weights.profile is Profile.CLASSIC:
+        # Measurements are in GB/s, its scale is not.
+        document = replace(document, measured=())
     fading = Fading(weights.half_life_s, now)
     # The host path of a pair without peer access is never better than its link.
     expected = tuple(map(min, _expected(reached, weights), _expected(shared, weights)))

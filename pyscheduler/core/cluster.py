@@ -9,6 +9,7 @@ Concurrency contract: one writer at a time; the caller holds one lock round ever
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
@@ -66,6 +67,9 @@ class Cluster:
         # Free and allocatable GPUs of each node, for sums; longer than the table, to grow seldom.
         self._free: NDArray[np.int64] = np.zeros(64, dtype=np.int64)
         self._allocatable: NDArray[np.int64] = np.zeros(64, dtype=np.int64)
+        # By resource: how many nodes offer how many GPUs.
+        self._sizes: dict[str, Counter[int]] = {}
+        self._offers: dict[int, tuple[str, int]] = {}
         self._rankings: dict[Shape, Ranking] = {}
         # Live pods that the API has shown, and those of them that are bound to a node that it has not shown yet.
         self._seen: set[PodUid] = set()
@@ -125,8 +129,7 @@ class Cluster:
 
     def could_fit(self, shape: Shape) -> bool:
         """Return whether any node, if it were empty, could take the shape."""
-        nodes = bitmap.indices(self.present & self._with_resource.get(shape.resource, 0))
-        return bool(len(nodes)) and shape.gpus <= int(self._allocatable[nodes].max())
+        return any(shape.gpus <= size for size in self._sizes.get(shape.resource, ()))
 
     def holes(self, resource: str, eligible: int) -> tuple[Hole, Hole, int]:
         """Return, of these nodes that have the resource, the largest, the one with the most free GPUs, and the sum of free ones."""
@@ -249,6 +252,7 @@ class Cluster:
             self._with_resource[resource] &= ~bit
         if state.facts.resource:
             self._with_resource[state.facts.resource] = self._with_resource.get(state.facts.resource, 0) | bit
+        self._count(node, state)
         self._states[node] = state
         self.fleet.touch(node)
         self._tightness.change(node, state.free)
@@ -256,6 +260,18 @@ class Cluster:
         self._allocatable[node] = state.facts.allocatable
         for ranking in self._rankings.values():
             ranking.update(node, state)
+
+    def _count(self, node: int, state: NodeState) -> None:
+        """Count what the node offers in place of what it offered."""
+        offer = (state.facts.resource, state.facts.allocatable) if state.present else ("", 0)
+        before = self._offers.get(node, ("", 0))
+        if offer != before:
+            self._offers[node] = offer
+            for (resource, gpus), by in ((before, -1), (offer, 1)):
+                sizes = self._sizes.setdefault(resource, Counter())
+                sizes[gpus] += by
+                if not sizes[gpus]:
+                    del sizes[gpus]
 
     def _make_room(self) -> None:
         """Make room for the nodes that joined the table."""

@@ -121,6 +121,11 @@ class DeviceClass:
         return len(self.models)
 
     @property
+    def mixed(self) -> bool:
+        """Whether GPUs of several models are in it."""
+        return len(set(self.models)) > 1
+
+    @property
     def matrix(self) -> tuple[tuple[Link, ...], ...]:
         """Link of each pair in both directions; of a GPU to itself, unknown."""
         by_pair = dict(zip(combinations(range(self.gpus), 2), self.links, strict=True))

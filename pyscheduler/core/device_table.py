@@ -36,7 +36,8 @@ from pyscheduler.core.mesh import partial_set_note
 __all__ = ["MAX_GPUS", "Choice", "DeviceClass", "DeviceTable", "Offer", "TooManyGpusError", "TopologyPolicy", "class_hash"]
 
 MAX_GPUS: Final = 128
-_CACHE_MAX: Final = 1 << 16
+_CHOICES_MAX: Final = 1 << 16
+_OTHERS_MAX: Final = 1 << 13
 
 T = TypeVar("T")
 
@@ -114,7 +115,7 @@ class DeviceTable:
             return None
         ruled = self._ruled(limits, healthy)
         query: object = (free, k) if ruled is None else (free, k, ruled)
-        return _cached(self._choices, query, lambda: self._search.choose(free, k, ruled))
+        return _cached(self._choices, query, lambda: self._search.choose(free, k, ruled), _CHOICES_MAX)
 
     def offer(self, free_mask: int, k: int, limits: Limits = NO_LIMITS, healthy: int | None = None) -> Offer:
         """Return how many pods of `k` GPUs the free ones take at once, and how well. Parameters as of `choose`."""
@@ -159,11 +160,11 @@ class DeviceTable:
 Query = TypeVar("Query")
 
 
-def _cached(cache: dict[Query, T], query: Query, answer: Callable[[], T]) -> T:
+def _cached(cache: dict[Query, T], query: Query, answer: Callable[[], T], most: int = _OTHERS_MAX) -> T:
     try:
         return cache[query]
     except KeyError:
-        if len(cache) >= _CACHE_MAX:
+        if len(cache) >= most:
             cache.clear()
         found = cache[query] = answer()
         return found

@@ -16,6 +16,7 @@ from pyscheduler.core.parts import Part, cheapest_nodes, fewest_parts, largest_p
 __all__ = ["Filling", "Share"]
 
 Ints = npt.NDArray[np.int64]
+Ints32 = npt.NDArray[np.int32]
 
 # Domains of up to so many nodes are looked at closely: this many sets of inner domains are compared by what is left over.
 _COMPARED_MAX: Final = 64
@@ -49,7 +50,7 @@ class Filling:
     """
 
     tree: MergeTree
-    free: Ints
+    free: Ints32
     demand: Demand
     signatures: Ints
     base: int
@@ -110,5 +111,5 @@ class Filling:
     def _signatures(self, part: Part) -> Ints:
         return self.signatures[part.low - self.base : part.high - self.base]
 
-    def _free(self, part: Part) -> Ints:
+    def _free(self, part: Part) -> Ints32:
         return self.free[part.low : part.high]

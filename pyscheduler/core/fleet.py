@@ -22,7 +22,7 @@ from pyscheduler.core.slots import SlotIndex, Slots, Supply
 
 __all__ = ["INDEXES_MAX", "Fleet"]
 
-Ints = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.int32]
 
 # Shapes whose slots are kept up to date.
 INDEXES_MAX = 32
@@ -43,8 +43,8 @@ class Fleet:
         self._examples: list[NodeState] = []
         self._kind: list[int] = []
         # By position of the tree; made anew with it.
-        self._kinds = np.zeros(0, np.int64)
-        self._free = np.zeros(0, np.int64)
+        self._kinds = np.zeros(0, np.int32)
+        self._free = np.zeros(0, np.int32)
         self._supplies: dict[Shape, dict[int, Supply]] = {}
         self._dirty: set[int] = set()
 
@@ -68,8 +68,8 @@ class Fleet:
         """Return the merge tree of the nodes."""
         if self._tree is None:
             self._tree = merge_tree(self._names, self._places)
-            self._kinds = np.zeros(len(self._names), np.int64)
-            self._free = np.zeros(len(self._names), np.int64)
+            self._kinds = np.zeros(len(self._names), np.int32)
+            self._free = np.zeros(len(self._names), np.int32)
             self._dirty.update(range(len(self._names)))
         return self._tree
 

@@ -13,9 +13,11 @@ __all__ = ["grown", "swapped"]
 Matrix = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
+# Classes of components that are tried.
 _LEVELS_MAX: Final = 3
+# Where sets begin if they may not begin everywhere: below `_FEW` steps of growth in all, they may.
 _SEEDS_MAX: Final = 32
-_FEW: Final = 64 * 16
+_FEW: Final = 1 << 10
 # 128 edges of up to 4 TB/s in MB/s, times the unit of `large_search`.
 _SUM_BITS: Final = 40
 

@@ -2,8 +2,8 @@
 
 A weight class is one tier of the fabric: the NVLink domains that span nodes, then each level from the nearest to the
 widest, then the whole cluster. All edges of a tier are taken at once, so the result does not depend on their order.
-Where domains of one tier overlap without one holding the other (a rack whose NVLink domain reaches into a second
-rack), they become one vertex, as in Kruskal's algorithm.
+Where domains of one tier overlap without one holding the other (an NVLink domain that reaches into a second rack), they
+become one vertex, as in Kruskal's algorithm; which domain each node is in is kept beside it (`own`).
 
 The leaves of the tree are nodes, in an order in which every vertex is a range of positions: a depth-first walk, ties in
 the order of (path from the outermost domain, name). The static part: counters over it are in `core.slots`.
@@ -11,7 +11,7 @@ the order of (path from the outermost domain, name). The static part: counters o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -51,6 +51,8 @@ class MergeTree:
         Nearest vertex that holds each node, shape (nodes,).
     below
         Vertices right below each vertex, in order.
+    own
+        Empty if every vertex is a domain; else by level the number of each node's own domain, -1 if unknown, shape (nodes,).
     """
 
     levels: tuple[str, ...]
@@ -60,8 +62,9 @@ class MergeTree:
     high: Ints
     parent: Ints
     tier: Ints
-    nearest: Ints
+    nearest: npt.NDArray[np.int32]
     below: tuple[Ints, ...]
+    own: Mapping[str, Ints]
 
     @property
     def root(self) -> int:
@@ -70,7 +73,7 @@ class MergeTree:
 
     def of_tier(self, tier: int) -> Ints:
         """Return the vertices of a tier."""
-        return np.flatnonzero(self.tier == tier)
+        return np.arange(*np.searchsorted(self.tier, (tier, tier + 1)))
 
     def above(self, node: int) -> list[int]:
         """Return the vertices that hold a node, nearest first."""
@@ -93,9 +96,16 @@ class MergeTree:
         positions = self.position[list(distinct)]
         first, last = int(positions.min()), int(positions.max())
         vertex = int(self.nearest[self.order[first]])
-        while self.high[vertex] <= last:
+        while self.high[vertex] <= last or not self._in_one(self.levels[int(self.tier[vertex])], distinct):
             vertex = int(self.parent[vertex])
         return self.levels[int(self.tier[vertex])] or None
+
+    def _in_one(self, level: str, nodes: Collection[int]) -> bool:
+        """Tell whether nodes of one vertex are in one domain of its level."""
+        if level not in self.own:
+            return True
+        domains = set(self.own[level][list(nodes)].tolist())
+        return len(domains) == 1 and -1 not in domains
 
 
 def tiers(places: Iterable[Place]) -> tuple[str, ...]:
@@ -137,12 +147,17 @@ def merge_tree(names: Sequence[str], places: Sequence[Place]) -> MergeTree:
     # What each node has merged into so far, tier by tier; and whether that was joined by a domain of the tier.
     component = np.arange(count)
     merged: list[tuple[Ints, npt.NDArray[np.bool_]]] = []
+    own: dict[str, Ints] = {}
+    mixed = False
     for level in levels:
-        component, joined = _merge(component, _domains(places, level))
+        domain = own[level] = np.array(_domains(places, level), np.int64)
+        component, joined = _merge(component, domain)
         merged.append((component, joined))
+        known = domain >= 0
+        mixed |= bool(joined.sum() > known.sum()) or len(np.unique(component[known])) < len(np.unique(domain[known]))
     merged.append((np.zeros(count, np.int64), np.ones(count, np.bool_)))
     order = _walk(rank, [component for component, _ in merged])
-    return _assemble((*levels, ""), order, merged)
+    return _assemble((*levels, ""), order, merged, own if mixed else {})
 
 
 def _domains(places: Sequence[Place], level: str) -> list[int]:
@@ -157,13 +172,12 @@ def _domains(places: Sequence[Place], level: str) -> list[int]:
     return found
 
 
-def _merge(component: Ints, domains: Sequence[int]) -> tuple[Ints, npt.NDArray[np.bool_]]:
+def _merge(component: Ints, domain: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
     """Merge what shares a domain: one weight class, all of its edges at once."""
     # Imported where it is needed: a process that places single pods alone does without (0.2 s, 30 MB).
     from scipy.sparse import coo_array  # noqa: PLC0415
     from scipy.sparse.csgraph import connected_components  # noqa: PLC0415
 
-    domain = np.asarray(domains, np.int64)
     known = domain >= 0
     if not known.any():
         return component, np.zeros(len(component), np.bool_)
@@ -187,7 +201,9 @@ def _walk(rank: Ints, components: Sequence[Ints]) -> Ints:
     return np.lexsort(keys).astype(np.int64)
 
 
-def _assemble(levels: tuple[str, ...], order: Ints, merged: Sequence[tuple[Ints, npt.NDArray[np.bool_]]]) -> MergeTree:
+def _assemble(
+    levels: tuple[str, ...], order: Ints, merged: Sequence[tuple[Ints, npt.NDArray[np.bool_]]], own: Mapping[str, Ints]
+) -> MergeTree:
     count = len(order)
     position = np.empty(count, np.int64)
     position[order] = np.arange(count)
@@ -195,7 +211,7 @@ def _assemble(levels: tuple[str, ...], order: Ints, merged: Sequence[tuple[Ints,
     high: list[int] = []
     tier: list[int] = []
     parent: list[int] = []
-    nearest = np.full(count, -1, np.int64)
+    nearest = np.full(count, -1, np.int32)
     # The vertex that holds each position so far.
     top = np.full(count, -1, np.int64)
     for at, (component, joined) in enumerate(merged):
@@ -230,4 +246,5 @@ def _assemble(levels: tuple[str, ...], order: Ints, merged: Sequence[tuple[Ints,
         tier=np.array(tier, np.int64),
         nearest=nearest,
         below=tuple(np.split(grouped.astype(np.int64), ends)[1:]),
+        own=own,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
-from pyscheduler.core.device_table import Choice
+from pyscheduler.core.choice import Choice, Offer
 from pyscheduler.core.holdings import Holding
 from pyscheduler.core.job import NO_LIMITS, UNKNOWN_MODEL
 from pyscheduler.core.model import InUse, Machine, NodeFacts
@@ -54,8 +54,8 @@ class NodeState:
     def kind(self) -> tuple[object, ...]:
         """What decides which pods fit here and how well: nodes of one kind offer the same."""
         machine = self.facts.machine
-        table = machine.table if machine else None
-        return self.present, self.facts.resource, self.facts.allocatable, self.free, self.free_mask, self.count_only, table
+        what = (machine.table, machine.healthy) if machine else ()
+        return self.present, self.facts.resource, self.facts.allocatable, self.free, self.free_mask, self.count_only, what
 
     def choose(self, shape: Shape) -> Choice | None:
         """Return the best set of free GPUs for the shape, None if there is none or if it is not known which are free.
@@ -64,16 +64,15 @@ class NodeState:
         """
         if self.count_only or self.facts.machine is None or shape.gpus > self.free:
             return None
-        table = self.facts.machine.table
-        models = model_names(table.device_class.models)
-        if len(models) > 1 and shape.limits.model is None and shape.gpus > 1:
-            alike = [table.choose(self.free_mask, shape.gpus, replace(shape.limits, model=model)) for model in models]
-            known = [choice for choice in alike if choice is not None]
-            if known:
-                return min(known, key=lambda choice: choice.key)
-        if shape.limits == NO_LIMITS:
+        table, healthy = self.facts.machine.table, self.facts.machine.healthy
+        if shape.limits == NO_LIMITS and (shape.gpus == 1 or not table.device_class.mixed):
             return table.choose(self.free_mask, shape.gpus)
-        return table.choose(self.free_mask, shape.gpus, shape.limits)
+        if table.device_class.mixed and shape.limits.model is None and shape.gpus > 1:
+            models = model_names(table.device_class.models)
+            alike = [table.choose(self.free_mask, shape.gpus, replace(shape.limits, model=each), healthy) for each in models]
+            if known := [choice for choice in alike if choice is not None]:
+                return min(known, key=lambda choice: choice.key)
+        return table.choose(self.free_mask, shape.gpus, shape.limits, healthy)
 
     def supply(self, shape: Shape) -> Supply:
         """Return how many pods of the shape fit at one time, by the ring bandwidth that all of them have."""
@@ -82,7 +81,12 @@ class NodeState:
         if self.count_only or self.facts.machine is None:
             slots = self.free // shape.gpus if shape.limits == NO_LIMITS else 0
             return ((COUNT_ONLY, slots),) if slots else ()
-        return self.facts.machine.table.offer(self.free_mask, shape.gpus, shape.limits).at
+        return self.offer(self.facts.machine, self.free_mask, shape).at
+
+    @staticmethod
+    def offer(machine: Machine, free_mask: int, shape: Shape) -> Offer:
+        """Return how many pods of the shape fit into these GPUs of a machine, and which sets they get."""
+        return machine.table.offer(free_mask, shape.gpus, shape.limits, machine.healthy if shape.limits.near_nic else None)
 
     def key(self, shape: Shape) -> Key | None:
         """Return the rank of this node for the shape (smaller is better), None if it is not feasible.

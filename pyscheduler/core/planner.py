@@ -9,18 +9,17 @@ Concurrency contract: one writer at a time; the caller holds one lock round ever
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from itertools import islice
 
 from pyscheduler.core import explain
+from pyscheduler.core.chooser import Chooser
 from pyscheduler.core.cluster import Cluster
 from pyscheduler.core.holdings import Holding, HoldingState
 from pyscheduler.core.model import Attempt, Code, PodRequest, PodUid, Verdict
-from pyscheduler.core.node import NodeState
 from pyscheduler.core.refusals import Eligible, Refusal
-from pyscheduler.core.request import Shape, shape_of, share_out
+from pyscheduler.core.request import Shape, shape_of
+from pyscheduler.core.weights import Weights
 
 __all__ = ["CANDIDATES", "Candidate", "FilterAnswer", "HeldByShim", "Planner", "ReserveAnswer", "ResyncAnswer"]
 
@@ -86,9 +85,9 @@ class HeldByShim:
 class Planner:
     """Decides on the cluster that it is given."""
 
-    def __init__(self, cluster: Cluster, *, version: str) -> None:
+    def __init__(self, cluster: Cluster, *, version: str, weights: Weights | None = None) -> None:
         self.cluster = cluster
-        self._version = version
+        self._chooser = Chooser(cluster, weights or Weights(), version)
 
     def filter(self, attempt: Attempt, pod: PodRequest, eligible: Eligible, now: float) -> FilterAnswer:
         """Judge all nodes for one pod.
@@ -133,11 +132,10 @@ class Planner:
             return ReserveAnswer(OK, self.cluster.generation, held.annotations)
         if held is not None:
             self.cluster.refresh(ledger.drop(held))
-        chosen = self._choose(node, shape)
+        chosen = self._chooser.choose(node, shape)
         if chosen is None:
             return ReserveAnswer(self._refuse_node(pod, shape, node, now), self.cluster.generation)
-        handles, placement = chosen
-        annotations = self._annotations(attempt, pod, handles, placement)
+        annotations = self._chooser.annotations(attempt, pod, chosen)
         holding = Holding(
             uid=pod.uid,
             namespace=pod.namespace,
@@ -145,7 +143,7 @@ class Planner:
             node=node,
             state=HoldingState.RESERVED,
             count=shape.gpus,
-            gpus=handles,
+            gpus=chosen.handles,
             since=now,
             reason="chosen, its Binding is under way",
             attempt=attempt,
@@ -190,36 +188,6 @@ class Planner:
             # Not a refusal: nobody would try the pod again when the first nodes do not fit, and its Event would stay.
             return Verdict(Code.RETRY, "no node is known yet: wait, or check that there are Node objects")
         return self.cluster.ledger.refusal(attempt, pod.uid) or shape_of(pod.containers)
-
-    def _choose(self, node: int, shape: Shape) -> tuple[tuple[str, ...], dict[str, object]] | None:
-        """Return the handles of the GPUs to take on the node, and what to say of them; None if it does not fit now."""
-        state = self.cluster.state(node)
-        if state.key(shape) is None:
-            return None
-        choice = state.choose(shape)
-        if choice is not None and state.facts.machine is not None:
-            machine = state.facts.machine
-            # Of a machine that nobody looked at the links are a guess, and nobody makes the kubelet hand out these GPUs.
-            return machine.handles(choice.mask), _placement(choice.bottleneck, choice.model, advisory=machine.assumed)
-        return self._any_gpus(node, state, shape.gpus), _placement(None, "count-only", advisory=True)
-
-    def _any_gpus(self, node: int, state: NodeState, gpus: int) -> tuple[str, ...]:
-        """Return GPUs that nobody is known to hold, where it is not known which are free."""
-        machine = state.facts.machine
-        if machine is not None:
-            return machine.handles(state.free_mask)[:gpus]
-        taken = {handle for h in self.cluster.ledger.on_node(node) for handle in h.gpus}
-        return tuple(islice((h for i in range(state.facts.allocatable) if (h := f"index:{i}") not in taken), gpus))
-
-    def _annotations(
-        self, attempt: Attempt, pod: PodRequest, handles: tuple[str, ...], placement: dict[str, object]
-    ) -> tuple[tuple[str, str], ...]:
-        leader = f"{attempt.host}/{attempt.session}"
-        said = {**placement, "predicted_allreduce_gbps": None, "leader": leader, "version": self._version}
-        return (
-            ("pyscheduler.io/gpus", json.dumps(share_out(pod.containers, handles), separators=(",", ":"))),
-            ("pyscheduler.io/placement", json.dumps(said, separators=(",", ":"))),
-        )
 
     def _accept(self, pod: PodRequest, shape: Shape, eligible: Eligible, now: float) -> Verdict:
         """Let the pod go on; if the other plugins refuse the nodes that fit, those that lack GPUs may wake it."""
@@ -290,10 +258,6 @@ class Planner:
         )
         self.cluster.refresh(touched or set())
         return touched is not None
-
-
-def _placement(bottleneck: str | None, model: str, *, advisory: bool) -> dict[str, object]:
-    return {"level": "node", "bottleneck": bottleneck, "model": model, "advisory": advisory}
 
 
 def _scored(nodes: list[int]) -> tuple[Candidate, ...]:

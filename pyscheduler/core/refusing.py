@@ -114,6 +114,11 @@ def _most(fleet: Fleet, job: Job, slots: Slots) -> int:
     on_one = min(on_one, 1) if job.one_pod_per_node else on_one
     if job.required_level == NODE_LEVEL:
         return on_one
+    if job.required_level is not None and job.required_level in tree.own:
+        domains = tree.own[job.required_level][tree.order]
+        room = slots.of_node[-1][domains >= 0]
+        by_domain = np.bincount(domains[domains >= 0], np.minimum(room, 1) if job.one_pod_per_node else room)
+        return max(int(by_domain.max(initial=0)), on_one)
     tier = tree.levels.index(job.required_level or "")
     totals = slots.totals(tree.of_tier(tier), one_per_node=job.one_pod_per_node)[:, -1]
     return max(int(totals.max(initial=0)), on_one)

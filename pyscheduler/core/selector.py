@@ -19,12 +19,14 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from pyscheduler.core import bitmap
 from pyscheduler.core.answer import pod_set, selection, worth_of
 from pyscheduler.core.cluster import Cluster
 from pyscheduler.core.fleet import Fleet
 from pyscheduler.core.job import Job, Refusal, Selection
 from pyscheduler.core.merge_tree import NODE_LEVEL, MergeTree
 from pyscheduler.core.node import NodeState
+from pyscheduler.core.rails import rails
 from pyscheduler.core.refusing import refusal
 from pyscheduler.core.request import Shape
 from pyscheduler.core.slots import COUNT_ONLY, Slots
@@ -34,7 +36,7 @@ __all__ = ["select"]
 
 # Of domains that are equally tight and need as many nodes, how many are looked at, and of those that differ, how many
 # are compared to the end.
-_LOOKED_AT: Final = 16
+_LOOKED_AT: Final = 8
 _COMPARED: Final = 4
 
 
@@ -69,11 +71,29 @@ def select(cluster: Cluster, job: Job, eligible: int | None = None) -> Selection
 
 
 def _search(cluster: Cluster, job: Job, eligible: int | None) -> _Found | None:
-    found = [each for shape in _shapes(cluster, job) if (each := _of_shape(cluster, job, shape, eligible))]
-    if not found and not job.same_model and job.limits.model is None:
-        mixed = _of_shape(cluster, job, Shape(job.resource, job.gpus, job.limits), eligible)
-        found = [mixed] if mixed else []
+    shapes, mixed = list(_shapes(cluster, job)), Shape(job.resource, job.gpus, job.limits)
+    found = [each for shape in shapes if (each := _in_domains(cluster, job, shape, eligible))]
+    if not found and not job.same_model and mixed not in shapes:
+        found = [each for each in [_in_domains(cluster, job, mixed, eligible)] if each]
     return min(found, key=lambda each: each.key, default=None)
+
+
+def _in_domains(cluster: Cluster, job: Job, shape: Shape, eligible: int | None) -> _Found | None:
+    tree = cluster.fleet.tree()
+    if job.pods == 1 or job.required_level is None or job.required_level not in tree.own:
+        return _of_shape(cluster, job, shape, eligible)
+    # Some vertices are no domains: each domain is looked at by itself, and nodes in none at the next nearer level.
+    among = cluster.present if eligible is None else eligible
+    domains = tree.own[job.required_level]
+    own = (among & _nodes(domains == domain) for domain in range(int(domains.max(initial=-1)) + 1))
+    found = [_of_shape(cluster, job, shape, nodes) for nodes in own]
+    nearer = (NODE_LEVEL, *tree.levels)[tree.levels.index(job.required_level)]
+    found.append(_in_domains(cluster, replace(job, required_level=nearer), shape, among & _nodes(domains < 0)))
+    return min((each for each in found if each), key=lambda each: each.key, default=None)
+
+
+def _nodes(flags: npt.NDArray[np.bool_]) -> int:
+    return bitmap.from_bytes(np.packbits(flags, bitorder="little").tobytes())
 
 
 def _shapes(cluster: Cluster, job: Job) -> Iterator[Shape]:
@@ -90,7 +110,7 @@ def _of_shape(cluster: Cluster, job: Job, shape: Shape, eligible: int | None) ->
         return _one_pod(cluster, shape, eligible)
     fleet = cluster.fleet
     tree, slots = fleet.tree(), fleet.slots(shape, eligible)
-    if not slots.grades:
+    if not slots.grades or slots.totals(np.array([tree.root]), one_per_node=job.one_pod_per_node)[0, -1] < job.pods:
         return None
     for tier in _tiers(tree, job):
         if tier < 0:
@@ -109,8 +129,8 @@ def _tiers(tree: MergeTree, job: Job) -> list[int]:
         return []
     last = names.index(job.required_level) if job.required_level else len(names) - 1
     first = names.index(job.preferred_level) if job.preferred_level in names else 0
-    order = [*range(first, last + 1), *range(min(first, last + 1) - 1, -1, -1)] if first > last else list(range(first, last + 1))
-    return [at - 1 for at in order]
+    # Nearer ones than preferred come last: nodes that say nothing of that level are found there alone.
+    return [at - 1 for at in (*range(first, last + 1), *range(min(first, last + 1) - 1, -1, -1))]
 
 
 def _one_pod(cluster: Cluster, shape: Shape, eligible: int | None) -> _Found | None:
@@ -155,7 +175,7 @@ def _together(state: NodeState, shape: Shape, pods: int, floor: int) -> tuple[in
     """Return what the GPUs of so many pods on one node are worth together, as `Choice.key`."""
     if floor == COUNT_ONLY or state.facts.machine is None:
         return (0, 0, 0)
-    masks = state.facts.machine.table.offer(state.free_mask, shape.gpus, shape.limits).pick(pods, floor)
+    masks = state.offer(state.facts.machine, state.free_mask, shape).pick(pods, floor)
     return worth_of(state.facts.machine.table, sum(masks)).key
 
 
@@ -215,41 +235,6 @@ def _spreader(fleet: Fleet, job: Job, shape: Shape, slots: Slots, grade: int) ->
 def _selection(cluster: Cluster, job: Job, found: _Found) -> Selection:
     tree = cluster.fleet.tree()
     nodes = [int(tree.order[share.position]) for share in found.shares]
-    given = zip(nodes, _masks(cluster, found, nodes), strict=True)
+    sets = rails([cluster.state(node) for node in nodes], [share.pods for share in found.shares], found.shape, found.floor)
+    given = zip(nodes, sets, strict=True)
     return selection(cluster, job, [pod_set(cluster, node, mask) for node, masks in given for mask in masks])
-
-
-def _masks(cluster: Cluster, found: _Found, nodes: list[int]) -> Iterator[tuple[int, ...]]:
-    """Yield the sets of each node: on the same local indices on all nodes where that costs nothing (rails)."""
-    states = [cluster.state(node) for node in nodes]
-    common = ~0
-    for state in states:
-        common &= state.free_mask
-    # Nodes of a gang are often alike.
-    picked: dict[tuple[object, ...], tuple[int, ...]] = {}
-    for share, state in zip(found.shares, states, strict=True):
-        alike = (state.facts.machine and state.facts.machine.table, state.free_mask, state.count_only, share.pods)
-        if alike not in picked:
-            picked[alike] = _picked(state, found, share.pods, common if len(nodes) > 1 else state.free_mask)
-        yield picked[alike]
-
-
-def _picked(state: NodeState, found: _Found, pods: int, preferred: int) -> tuple[int, ...]:
-    machine, shape = state.facts.machine, found.shape
-    if machine is None or state.count_only:
-        return (0,) * pods
-    if pods == 1 and found.floor == 0:
-        choice = state.choose(shape)
-        return (choice.mask,) if choice else (0,)
-    whole = machine.table.offer(state.free_mask, shape.gpus, shape.limits)
-    best = whole.pick(pods, found.floor)
-    aligned = machine.table.offer(preferred, shape.gpus, shape.limits)
-    if preferred != state.free_mask and _room(aligned.at, found.floor) >= pods:
-        same = aligned.pick(pods, found.floor)
-        if worth_of(machine.table, sum(same)).key == worth_of(machine.table, sum(best)).key:
-            return same
-    return best
-
-
-def _room(at: tuple[tuple[int, int], ...], floor: int) -> int:
-    return max((count for ring, count in at if ring >= floor), default=0)

@@ -102,7 +102,9 @@ class SlotIndex:
         self._grades = sorted({ring for supply in distinct for ring, _ in supply} | set(self._grades), reverse=True)
         most = max((count for supply in distinct for _, count in supply), default=0)
         most = max(most, self._histogram.shape[2] - 1, 1)
-        columns = np.array([_column(supply, self._grades) for supply in distinct], np.int32).reshape(len(distinct), len(self._grades))
+        columns = np.array([_column(supply, self._grades) for supply in distinct], np.int32).reshape(
+            len(distinct), len(self._grades)
+        )
         which = {supply: i for i, supply in enumerate(distinct)}
         chosen = np.array([which[self._supplies[node]] for node in self._tree.order.tolist()], np.int64)
         self._of_node = np.ascontiguousarray(columns[chosen].T) if len(chosen) else np.zeros((len(self._grades), 0), np.int32)

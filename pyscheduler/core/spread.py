@@ -9,7 +9,7 @@ such choice can have. What is chosen then is which nodes carry them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +22,7 @@ from pyscheduler.core.merge_tree import NVLINK_LEVEL, MergeTree
 __all__ = ["Share", "Spread", "Spreader", "balanced", "nodes_needed"]
 
 Ints = npt.NDArray[np.int64]
+Ints32 = npt.NDArray[np.int32]
 Flags = npt.NDArray[np.bool_]
 
 
@@ -91,7 +92,9 @@ class Spreader:
 
     """
 
-    def __init__(self, tree: MergeTree, slots: Ints, free: Ints, gpus: int, kind: Ints, worth: Callable[[int, int], int]) -> None:
+    def __init__(
+        self, tree: MergeTree, slots: Ints32, free: Ints32, gpus: int, kind: Ints32, worth: Callable[[int, int], int]
+    ) -> None:
         self._tree = tree
         self._slots = slots
         self._free = free
@@ -101,26 +104,27 @@ class Spreader:
 
     def over(self, vertex: int, pods: int) -> Spread:
         """Return the best spread. The vertex has room for the pods."""
-        shares = tuple(sorted(self._over(vertex, pods), key=lambda share: share.position))
-        kind = self._kind
-        worst = min(self._worth(int(kind[share.position]), share.pods) for share in shares)
-        left = sum(int(self._free[share.position]) - share.pods * self._gpus for share in shares)
-        balance = tuple(-count for count in sorted(share.pods for share in shares))
-        return Spread(shares, (*balance, -worst, self._inner(vertex, shares), left))
-
-    def _over(self, vertex: int, pods: int) -> list[Share]:
         low, high = int(self._tree.low[vertex]), int(self._tree.high[vertex])
         largest = np.sort(self._slots[low:high])[::-1]
         nodes = int(np.searchsorted(np.cumsum(largest), pods)) + 1
-        segments = self._segments(vertex, pods, nodes)
-        if segments is not None:
-            return segments
-        counts = balanced(largest[:nodes].tolist(), pods)
-        demand, signatures = self._able(low, high, counts)
-        return list(Filling(self._tree, self._free, demand, signatures, low).below(vertex, demand.times))
+        demand, signatures = self._able(low, high, balanced(largest[:nodes].tolist(), pods))
+        best = self._spread(vertex, Filling(self._tree, self._free, demand, signatures, low).below(vertex, demand.times))
+        segments = self._segments(vertex, pods)
+        if segments is not None and len(segments) == nodes:
+            # Equal segments are worth more than what is left over, and less than all before it.
+            equal = self._spread(vertex, segments)
+            return equal if equal.key[:-1] <= best.key[:-1] else best
+        return best
 
-    def _segments(self, vertex: int, pods: int, nodes: int) -> list[Share] | None:
-        """Return equal segments over the fewest NVLink domains; None where these are not what lies below, or take more nodes."""
+    def _spread(self, vertex: int, given: Iterable[Share]) -> Spread:
+        shares = tuple(sorted(given, key=lambda share: share.position))
+        worst = min(self._worth(int(self._kind[share.position]), share.pods) for share in shares)
+        left = sum(int(self._free[share.position]) - share.pods * self._gpus for share in shares)
+        balance = (-count for count in sorted(share.pods for share in shares))
+        return Spread(shares, (*balance, -worst, self._inner(vertex, shares), left))
+
+    def _segments(self, vertex: int, pods: int) -> list[Share] | None:
+        """Return equal segments over the fewest NVLink domains; None where these are not what lies below, or do not suffice."""
         children = self._tree.children(vertex)
         if not len(children) or self._tree.levels[int(self._tree.tier[children[0]])] != NVLINK_LEVEL:
             return None
@@ -131,8 +135,7 @@ class Spreader:
             return None
         chosen = largest[:needed]
         parts = balanced(room[chosen].tolist(), pods)
-        shares = [share for at, part in zip(chosen, parts, strict=True) for share in self._over(int(children[at]), part)]
-        return shares if len(shares) <= nodes else None
+        return [share for at, part in zip(chosen, parts, strict=True) for share in self.over(int(children[at]), part).shares]
 
     def _able(self, low: int, high: int, counts: Sequence[int]) -> tuple[Demand, Ints]:
         """Return which positions can carry which counts with the best links of the worst node that are possible."""
@@ -154,8 +157,12 @@ class Spreader:
 
     def _worths(self, low: int, high: int, able: Flags, count: int) -> Ints:
         found = np.full(high - low, -2, np.int64)
-        kinds, back = np.unique(self._kind[low:high][able], return_inverse=True)
-        found[able] = np.array([self._worth(kind, count) for kind in kinds.tolist()], np.int64)[back] if len(kinds) else 0
+        kinds = self._kind[low:high][able]
+        if len(kinds) and (kinds == kinds[0]).all():
+            found[able] = self._worth(int(kinds[0]), count)
+        elif len(kinds):
+            distinct, back = np.unique(kinds, return_inverse=True)
+            found[able] = np.array([self._worth(kind, count) for kind in distinct.tolist()], np.int64)[back]
         return found
 
     def _inner(self, vertex: int, shares: Sequence[Share]) -> int:

@@ -1,9 +1,15 @@
 """How full the domains round a node are: of equal nodes, that in the fullest domain comes first, so that others stay whole.
 
+One number per node orders them all: free GPUs of its nearest domain, then of the
+next wider one, then its place in the total order. A changed node moves the
+numbers of the nodes of its two domains, by one addition each.
+
 Concurrency contract: one writer at a time; the caller holds one lock round every method.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -14,44 +20,47 @@ __all__ = ["Tightness"]
 
 Ints = npt.NDArray[np.int64]
 
-# Bits for the order, and for the free GPUs of the second nearest domain: together with those of the nearest one they
-# make one number. Enough for 4 million nodes, and as many GPUs in a domain; more count as this many.
-_ORDER_BITS = 22
-_SECOND_BITS = 21
-_MOST = (1 << 20) - 1
+# Places of the parts of the number: the order takes the lowest 22 bits, the next wider domain 21, the nearest one 20.
+_SECOND: Final = 22
+_FIRST: Final = 43
+# What counts for nodes that are in no such domain: they come last.
+_NO_DOMAIN: Final = (1 << 20) - 1
+# Free GPUs of one node count up to here, so that the parts keep to their places: no node has more, and a domain of
+# 16,000 such nodes is still in bounds.
+_NODE_MAX: Final = 64
 
 
 class Tightness:
-    """Free GPUs of every domain, and the two nearest domains of every node."""
+    """Free GPUs of every domain, as an order of all nodes."""
 
     def __init__(self) -> None:
-        # The whole cluster is domain 0.
-        self._numbers: dict[Domain, int] = {(): 0}
-        self._free = np.zeros(64, np.int64)
-        self._nearest = np.zeros((64, 2), np.int64)
-        self._paths: dict[int, Domain] = {}
-        self._chains: dict[Domain, list[int]] = {(): [0]}
-        self._of_node = np.zeros(64, np.int64)
+        self._paths: list[Domain] = []
+        self._free: list[int] = []
+        self._rank = np.zeros(0, np.int64)
+        # By node: the nodes whose number its nearest domain is part of, and those that its next wider one is.
+        self._first: list[Ints] = []
+        self._second: list[Ints] = []
+        self._order: npt.NDArray[np.intp] | None = None
 
     def move(self, node: int, path: Domain) -> None:
         """Note where the node is."""
-        if self._paths.get(node) == path:
-            return
-        free = self._remembered(node)
-        self.change(node, 0)
-        self._paths[node] = path
-        chain = self._chain(path)
-        while node >= len(self._nearest):
-            self._nearest = np.pad(self._nearest, ((0, len(self._nearest)), (0, 0)))
-        self._nearest[node] = chain[0], chain[min(1, len(chain) - 1)]
-        self.change(node, free)
+        while node >= len(self._paths):
+            self._paths.append(())
+            self._free.append(0)
+            self._order = None
+        if self._paths[node] != path:
+            self._paths[node] = path
+            self._order = None
 
     def change(self, node: int, free: int) -> None:
         """Note how many GPUs of the node are free."""
-        before = self._remembered(node)
-        if free != before:
-            self._free[self._chain(self._paths.get(node, ()))] += free - before
-            self._of_node[node] = free
+        counted = min(free, _NODE_MAX)
+        more = counted - self._free[node]
+        if more:
+            self._free[node] = counted
+            if self._order is not None:
+                self._rank[self._first[node]] += more << _FIRST
+                self._rank[self._second[node]] += more << _SECOND
 
     def ranks(self, nodes: npt.NDArray[np.intp], order: npt.NDArray[np.intp]) -> Ints:
         """Return a number for each of these nodes, the smallest for the one that comes first.
@@ -64,25 +73,26 @@ class Tightness:
             Position of every node in the total order, shape (all nodes,).
 
         """
-        near = np.minimum(self._free[self._nearest[nodes]], _MOST)
-        ranks: Ints = near[:, 0] << (_ORDER_BITS + _SECOND_BITS) | near[:, 1] << _ORDER_BITS | order[nodes]
-        return ranks
+        if self._order is not order:
+            self._lay_out(order)
+        return self._rank[nodes]
 
-    def _remembered(self, node: int) -> int:
-        while node >= len(self._of_node):
-            self._of_node = np.pad(self._of_node, (0, len(self._of_node)))
-        return int(self._of_node[node])
-
-    def _chain(self, path: Domain) -> list[int]:
-        """Return the numbers of the domains of a path, nearest first, the whole cluster last."""
-        chain = self._chains.get(path)
-        if chain is None:
-            chain = [self._number(path[depth:]) for depth in range(len(path) + 1)]
-            self._chains[path] = chain
-        return chain
-
-    def _number(self, domain: Domain) -> int:
-        number = self._numbers.setdefault(domain, len(self._numbers))
-        if number >= len(self._free):
-            self._free = np.pad(self._free, (0, len(self._free)))
-        return number
+    def _lay_out(self, order: npt.NDArray[np.intp]) -> None:
+        """Make the numbers anew: a node came or moved."""
+        free = np.array(self._free, np.int64)
+        rank = order.astype(np.int64)
+        for depth, place in ((0, _FIRST), (1, _SECOND)):
+            domains = [path[depth:] for path in self._paths]
+            members: dict[Domain, list[int]] = {}
+            for node, domain in enumerate(domains):
+                members.setdefault(domain, []).append(node)
+            of_domain = {domain: np.array(nodes, np.int64) for domain, nodes in members.items()}
+            for domain, nodes in of_domain.items():
+                rank[nodes] += (int(free[nodes].sum()) if domain else _NO_DOMAIN) << place
+            of_domain[()] = np.zeros(0, np.int64)
+            lists = [of_domain[domain] for domain in domains]
+            if depth:
+                self._second = lists
+            else:
+                self._first = lists
+        self._rank, self._order = rank, order

@@ -72,8 +72,9 @@ class ClusterObjects:
             self._record(index, raw, lambda raw: completed(reader.node(raw), classes, weights, now))
             for index, raw in enumerate(self.nodes)
         ]
+        unknown = _unknown_levels(weights, records)
         unmatched = reader.hypernodes.unmatched(self._labels()) if reader.hypernodes else []
-        return _each_once(records), (*about_fabric, *about_classes, *unmatched)
+        return _each_once(records), (*about_fabric, *about_classes, *unknown, *unmatched)
 
     def _classes(self) -> tuple[dict[str, DeviceClass], list[Finding]]:
         classes: dict[str, DeviceClass] = {}
@@ -84,7 +85,7 @@ class ClusterObjects:
                 classes[name] = found
             except DocumentError as cause:
                 what = f"ConfigMap {_name(raw) or '(without a name)'} {cause}"
-                findings.append(Finding("class-unusable", what, "delete it, and let the agent write it anew"))
+                findings.append(Finding("class-unusable", what, "delete it, and write it anew with `pyscheduler topology class`"))
         return classes, findings
 
     def _record(self, index: int, raw: Raw, read: Callable[[Raw], NodeRecord]) -> NodeRecord:
@@ -98,6 +99,18 @@ class ClusterObjects:
 
     def _labels(self) -> list[tuple[str, Mapping[str, str]]]:
         return [(name, labels) for raw in self.nodes if (name := _name(raw)) and (labels := _labels(raw)) is not None]
+
+
+def _unknown_levels(weights: Weights, records: Iterable[NodeRecord]) -> list[Finding]:
+    """Return the levels that the weights name and no node is in."""
+    levels = dict.fromkeys(level for record in records for level in (*record.levels, *(name for name, _ in record.place.path)))
+    named = dict.fromkeys(override.kind for override in weights.overrides if override.level)
+    known = ", ".join(levels) or "none"
+    return [
+        Finding("weight-level-unknown", f"weights.gbps names the level {name!r}, in which no node is", f"known levels: {known}")
+        for name in named
+        if name not in levels
+    ]
 
 
 def _each_once(records: Iterable[NodeRecord]) -> list[NodeRecord]:

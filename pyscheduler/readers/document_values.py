@@ -11,7 +11,7 @@ from pyscheduler.core.findings import Finding, Severity
 
 __all__ = ["finding", "iso", "positive", "shown", "text_of", "time_of"]
 
-_REMEDY: Final = "correct the node document, or let the agent write it anew"
+_REMEDY: Final = "write the node document anew with `pyscheduler topology merge`"
 
 
 def text_of(raw: Mapping[str, Any], key: str) -> str | None:

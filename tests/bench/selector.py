@@ -220,10 +220,9 @@ def _array_bytes(cluster: Cluster) -> int:
     """Return the bytes of the arrays that one shape of job is decided with: tree, slots, free GPUs, kinds."""
     fleet = cluster.fleet
     tree, slots = fleet.tree(), fleet.slots(next(iter(fleet._indexes)))
-    parts = [tree.order, tree.position, tree.low, tree.high, tree.parent, tree.tier, tree.nearest, *tree.below]
-    return sum(each.nbytes for each in parts) + sum(
-        each.nbytes for each in (slots.of_node, slots.histogram, fleet.kinds(), fleet.free())
-    )
+    of_tree = [tree.order, tree.position, tree.low, tree.high, tree.parent, tree.tier, *tree.below]
+    narrow = [tree.nearest, slots.of_node, slots.histogram, fleet.kinds(), fleet.free()]
+    return sum(each.nbytes for each in of_tree) + sum(each.nbytes for each in narrow)
 
 
 if __name__ == "__main__":

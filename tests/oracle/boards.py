@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cache
+from functools import lru_cache
 from itertools import combinations, pairwise, permutations
 
 from scipy.optimize import linprog
@@ -63,6 +63,7 @@ class Board:
             directed = [(a, b) for a in gpus for b in gpus if a != b and self.link(a, b).startswith("NV")]
             uses = [[float(edge in cycle) for cycle in fast] for edge in directed]
             solved = linprog([-1.0] * len(fast), uses, [self.rate(a, b) for a, b in directed])
+            assert solved.fun is not None
             together = round(-solved.fun)
         return max(one, min(together, *(self._port(gpu) for gpu in gpus)))
 
@@ -93,7 +94,7 @@ def families(free: Gpus, size: int, count: int) -> Iterator[tuple[Gpus, ...]]:
                 yield (taken, *more)
 
 
-@cache
+@lru_cache(maxsize=1 << 14)
 def worths(board: Board, free: Gpus, size: int, count: int, model: str | None) -> frozenset[tuple[int, int]]:
     """Return (worst ring, ring of all together) of every choice of `count` sets, of one model if one is named."""
     usable = tuple(gpu for gpu in free if model is None or (board.models[gpu] or "?") == model)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import lru_cache
 from itertools import combinations
 
 from pyscheduler.core.cluster import Cluster
@@ -20,7 +20,7 @@ __all__ = ["cluster_of", "facts_of", "job_of", "mask_of", "members", "pods_of", 
 GPU = "nvidia.com/gpu"
 
 
-@cache
+@lru_cache(maxsize=1 << 10)
 def table_of(board: Board) -> DeviceTable:
     pairs = combinations(board.gpus, 2)
     return DeviceTable.build(DeviceClass.of(board.models, board.numa, dict(zip(pairs, board.links, strict=True))))

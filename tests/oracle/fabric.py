@@ -48,6 +48,38 @@ class Fabric:
         """Return the hosts that share a level with this one."""
         return frozenset(other for other in range(len(self.hosts)) if self.near[host][other] <= level)
 
+    def within(self, hosts: Iterable[int], level: int) -> bool:
+        """Whether hosts are in one domain of a level, or, where none says in which, of a nearer one; or all are one host."""
+        chosen = set(hosts)
+        if len(chosen) == 1 or level == self.whole:
+            return True
+        if level == 0:
+            return False
+        domains = {self._own(host, level) for host in chosen}
+        return self.within(chosen, level - 1) if domains == {None} else len(domains) == 1 and None not in domains
+
+    def members(self, hosts: Sequence[int], required: int) -> set[int]:
+        """Return the hosts of the domain that these are in: no wider than the required level."""
+        domain = self.domain(hosts[0], self.level(hosts))
+        return {other for other in domain if self.within({hosts[0], other}, required)}
+
+    def common(self, hosts: Iterable[int]) -> int:
+        """Return the nearest level of which these hosts are in one domain, 0 for one host."""
+        chosen = set(hosts)
+        if len(chosen) == 1:
+            return 0
+        shared = (
+            level for level in range(1, self.whole) if len(own := {self._own(h, level) for h in chosen}) == 1 and None not in own
+        )
+        return next(shared, self.whole)
+
+    def _own(self, host: int, level: int) -> object:
+        """Return the domain of this level that a host says it is in."""
+        found = self.hosts[host]
+        if level == 1:
+            return found.nvlink
+        return next((found.path[at:] for at, (name, _) in enumerate(found.path) if name == self.levels[level]), None)
+
     def inner(self, hosts: Iterable[int], level: int) -> tuple[int, ...]:
         """Return in how many domains of each nearer level, the widest first, these hosts lie; one in none counts as one."""
         chosen = list(hosts)

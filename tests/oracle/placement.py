@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from itertools import combinations, product
 
 from tests.oracle.boards import Board, Gpus, worths
@@ -65,7 +65,7 @@ def _keys(fabric: Fabric, wanted: Wanted, model: str | None) -> Iterator[Key]:
     most = fabric.levels.index(wanted.required) if wanted.required else fabric.whole
     for size in range(1, min(wanted.pods, len(usable)) + 1):
         for hosts in combinations(usable, size):
-            if sum(room[host] for host in hosts) < wanted.pods or fabric.level(hosts) > most:
+            if sum(room[host] for host in hosts) < wanted.pods or not fabric.within(hosts, most):
                 continue
             for counts in product(*(range(1, room[host] + 1) for host in hosts)):
                 if sum(counts) == wanted.pods:
@@ -85,7 +85,7 @@ def _key(fabric: Fabric, wanted: Wanted, model: str | None, options: Sequence[Op
     hosts = [host for host, *_ in options]
     level = fabric.level(hosts)
     together = min(union for *_, union in options)
-    members = fabric.domain(hosts[0], level)
+    members = fabric.members(hosts, fabric.levels.index(wanted.required) if wanted.required else fabric.whole)
     slots = sum(_slots(fabric.hosts[host].board, fabric.hosts[host].free, wanted, model) for host in members)
     left = sum(len(fabric.hosts[host].free) - count * wanted.gpus for host, count, *_ in options)
     return (
@@ -107,7 +107,7 @@ def _slots(board: Board, free: Gpus, wanted: Wanted, model: str | None) -> int:
     return _most(board, free, wanted.gpus, 1 if wanted.one_pod_per_node else len(free), model)
 
 
-@cache
+@lru_cache(maxsize=1 << 14)
 def _most(board: Board, free: Gpus, gpus: int, cap: int, model: str | None) -> int:
     usable = [gpu for gpu in free if model is None or (board.models[gpu] or "?") == model]
     return min(cap, len(usable) // gpus)

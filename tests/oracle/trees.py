@@ -68,7 +68,7 @@ class Forest:
                 level = self.fabric.level(hosts)
                 coarse = level, -min(self.ring(host, wanted.gpus) for host in hosts)
                 # What is worse in the first two parts of the key need not be looked at any further.
-                if level <= most and (found is None or coarse <= found):
+                if self.fabric.within(hosts, most) and (found is None or coarse <= found):
                     found = coarse
                     yield self._key(wanted, model, _even({host: room[host] for host in hosts}, wanted.pods))
 
@@ -76,7 +76,7 @@ class Forest:
         hosts = list(counts)
         level = self.fabric.level(hosts)
         together = min(self.ring(host, count * wanted.gpus) for host, count in counts.items())
-        members = self.fabric.domain(hosts[0], level)
+        members = self.fabric.members(hosts, self.fabric.levels.index(wanted.required) if wanted.required else self.fabric.whole)
         return (
             level,
             -min(self.ring(host, wanted.gpus) for host in hosts),

@@ -99,7 +99,7 @@ def test_a_finding_is_told_with_node_and_remedy_and_exit_code_1(run, file):
     lines = result.out.splitlines()
     assert "document-older-than-boot" in lines[0]
     assert lines[1].startswith("  n4: its document")
-    assert lines[2].startswith("    -> restart the agent")
+    assert lines[2].startswith("    -> write the annotation anew")
     assert lines[-1] == "1 warning on 4 nodes, 16 GPUs"
 
 

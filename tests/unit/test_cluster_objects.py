@@ -12,7 +12,7 @@ from pyscheduler.core.classify import class_of
 from pyscheduler.core.device_class import class_hash
 from pyscheduler.core.findings import Finding, Severity
 from pyscheduler.core.record import NodeRecord
-from pyscheduler.core.weights import Weights
+from pyscheduler.core.weights import Override, Weights
 from pyscheduler.readers import class_document, node_document
 from pyscheduler.readers.cluster_objects import ClusterObjects
 from pyscheduler.readers.fabric.rules import FabricConfig
@@ -185,3 +185,10 @@ def test_members_of_hypernodes_that_no_node_is_are_told() -> None:
 
 def test_no_objects_are_no_nodes_and_nothing_wrong() -> None:
     assert read(ClusterObjects()) == ({}, ())
+
+
+def test_weight_of_a_level_that_no_node_is_in_is_told() -> None:
+    weights = Weights(overrides=(Override("spine", 12.5, level=True), Override("tier-0", 25.0, level=True)))
+    labelled = node(labels={"fabric.topograph.run/tier-0": "leaf-1"})
+    _, findings = ClusterObjects(nodes=[labelled]).records((GPU,), LABELS, weights, 0.0)
+    assert [(f.code, "'spine'" in f.message, "tier-0" in f.remedy) for f in findings] == [("weight-level-unknown", True, True)]

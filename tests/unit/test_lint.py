@@ -11,7 +11,7 @@ from pyscheduler.core import presets
 from pyscheduler.core.document import Gpu, NodeDocument
 from pyscheduler.core.findings import Finding, Severity
 from pyscheduler.core.links import UNKNOWN_LINK, Link
-from pyscheduler.core.lint import lint
+from pyscheduler.core.lint import lint as lint_all
 from pyscheduler.core.place import NOWHERE, Place
 from pyscheduler.core.record import NodeRecord
 
@@ -66,6 +66,11 @@ def racks(count=3, trays=18):
         for r in range(count)
         for t in range(trays)
     ]
+
+
+def lint(records):
+    """Most tests are not about the fabric: that their few nodes are nowhere is left out."""
+    return [finding for finding in lint_all(records) if finding.code != "fabric-unknown"]
 
 
 def only(findings, code, severity=Severity.WARNING):
@@ -436,3 +441,17 @@ def test_findings_are_in_order_and_told_once():
 
 def test_a_node_nowhere_on_a_cluster_of_one_is_no_orphan():
     assert lint([node("n1", place=NOWHERE, levels=("leaf",))]) == []
+
+
+def test_a_cluster_without_any_place_is_told_of_once():
+    found = lint_all([node("n1"), node("n2")])
+    assert [(f.code, f.severity) for f in found] == [("fabric-unknown", Severity.NOTE)]
+    assert "fabric.pools" in found[0].remedy
+
+
+def test_a_whole_leaf_that_ends_too_early_is_told_of():
+    alike = [node(f"a{i}", ("tier-0", f"leaf-{i // 2}"), ("tier-1", "spine-1")) for i in range(6)]
+    short = [node(f"b{i}", ("tier-0", "leaf-9")) for i in range(2)]
+    found = only(lint([*alike, *short]), "depth-differs", Severity.NOTE)
+    assert "b0" in found.message
+    assert "tier-1" in found.remedy

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
 from pyscheduler.core.cluster import RANKINGS_MAX
 from pyscheduler.core.holdings import HoldingState
-from pyscheduler.core.model import Code
+from pyscheduler.core.model import Code, PodRequest
 from pyscheduler.core.planner import Planner
 from tests.builders import ALL, attempt, bound, node, only, planner, pod, uuids
 
@@ -197,3 +198,16 @@ def test_pod_recreated_under_its_name_is_another_pod() -> None:
     plan.cluster.forget_pod(pod("uid-1").uid, 0.0)
     assert plan.reserve(attempt(2), pod("uid-2", 8), 0, 0.0).verdict.code is Code.OK
     assert plan.reserve(attempt(3), pod("uid-1", 8), 0, 0.0).verdict.code is Code.RETRY
+
+
+def test_placement_names_the_bandwidth_that_is_predicted() -> None:
+    plan = planner(node("n1", "dgx-1v"))
+    four = placement(plan, 1, pod("four", 4))
+    assert 60 < four["predicted_allreduce_gbps"] <= 80
+    assert placement(plan, 2, pod("one", 1))["predicted_allreduce_gbps"] is None
+
+
+def placement(plan: Planner, number: int, wanted: PodRequest) -> dict[str, Any]:
+    answer = plan.reserve(attempt(number), wanted, 0, 0.0)
+    found: dict[str, Any] = json.loads(dict(answer.annotations)["pyscheduler.io/placement"])
+    return found

@@ -54,4 +54,5 @@ OF_THE_CLUSTER: Final[tuple[Callable[[Sequence[NodeRecord]], Iterable[Finding]],
     places.unequal_depth,
     places.tier_inversion,
     places.nvlink_domain_split,
+    places.shallow,
 )

@@ -11,7 +11,7 @@ from pyscheduler.core.record import NodeRecord
 
 __all__ = ["document_assumed", "document_missing", "uuid_duplicated"]
 
-_GIVE = "run the agent there, or write the annotation with `pyscheduler topology merge`"
+_GIVE = "write the annotation with `pyscheduler topology merge`, or name the machine with the label pyscheduler.io/preset"
 
 
 def document_missing(nodes: Sequence[NodeRecord]) -> Iterator[Finding]:

@@ -28,7 +28,7 @@ __all__ = [
     "numa_unknown",
 ]
 
-_ANEW: Final = "restart the agent on the node, or write the annotation anew"
+_ANEW: Final = "write the annotation anew: `pyscheduler topology merge` on what the tools print there now"
 # What readers call it when the two ends of a link do not say the same.
 _ONE_DIRECTION: Final = frozenset({"direction-mismatch", "p2p-mismatch"})
 

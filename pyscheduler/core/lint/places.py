@@ -16,7 +16,14 @@ from pyscheduler.core.lint.words import shares, some
 from pyscheduler.core.place import Domain, Place
 from pyscheduler.core.record import NodeRecord
 
-__all__ = ["node_unplaced", "nvlink_domain_split", "several_parents", "tier_inversion", "unequal_depth"]
+__all__ = [
+    "node_unplaced",
+    "nvlink_domain_split",
+    "several_parents",
+    "shallow",
+    "tier_inversion",
+    "unequal_depth",
+]
 
 # One or two nodes apart from at least four times as many are more likely a wrong label than a domain of their own.
 _FEW = 2
@@ -26,6 +33,13 @@ _MANY_TIMES = 4
 def node_unplaced(nodes: Sequence[NodeRecord]) -> Iterator[Finding]:
     """Find nodes without any level where others have some."""
     placed = sum(bool(node.place.path) for node in nodes)
+    if not placed and len(nodes) > 1:
+        yield Finding(
+            "fabric-unknown",
+            f"no label of {plural(len(nodes), 'GPU node')} says where in the fabric they are: all count as equally far from each other",
+            "set the labels of a known writer, or describe yours under fabric.pools",
+            severity=Severity.NOTE,
+        )
     for node in nodes:
         if placed and not node.place.path:
             labels = f"its labels for {', '.join(node.levels)}" if node.levels else "the labels that the other nodes have"
@@ -96,6 +110,29 @@ def unequal_depth(nodes: Sequence[NodeRecord]) -> Iterator[Finding]:
                     f"no {level} on {len(lacking)} of {plural(len(members), 'node')} with the levels {', '.join(levels)}: "
                     f"{some(lacking)}",
                     f"set the label of {level} there",
+                )
+
+
+def shallow(nodes: Sequence[NodeRecord]) -> Iterator[Finding]:
+    """Find nodes that end at a nearer level than others of the same GPUs do: whole domains may lack their parent's label."""
+    deeper = _deeper(nodes)
+    groups: dict[tuple[str, str | None], dict[tuple[str, ...], list[str]]] = {}
+    for node in nodes:
+        levels = tuple(level for level, _ in node.place.path)
+        # What its pool has, or nodes in the same domains have, `unequal_depth` finds.
+        if levels and node.place.path not in deeper and set(node.levels) <= set(levels):
+            model = node.document.gpus[0].model if node.document else None
+            groups.setdefault((levels[0], model), {}).setdefault(levels, []).append(node.name)
+    for paths in groups.values():
+        longest = max(paths, key=lambda levels: (len(levels), levels))
+        for levels, names in paths.items():
+            if len(levels) < len(longest) and levels == longest[: len(levels)]:
+                yield Finding(
+                    "depth-differs",
+                    f"{plural(len(names), 'node')} end at level {levels[-1]} where others with the same GPUs go on to {longest[-1]}: "
+                    f"{some(names)}",
+                    f"set the label of {longest[len(levels)]} there; nothing need be done if their fabric is less deep",
+                    severity=Severity.NOTE,
                 )
 
 
