@@ -11,7 +11,7 @@ from pyscheduler.readers.cluster_objects import ClusterObjects
 from pyscheduler.readers.reading import RefusedError
 from pyscheduler.readers.text.json_text import json_or_none
 
-__all__ = ["cluster_of"]
+__all__ = ["cluster_of", "objects_of", "sort_in"]
 
 # A list of documents of lists is as deep as kubectl goes.
 _MAX_DEPTH: Final = 4
@@ -31,7 +31,7 @@ def cluster_of(files: Iterable[str]) -> ClusterObjects:
     """
     objects = ClusterObjects()
     for file in files:
-        found = [_sort_in(raw, objects) for raw in _objects(_loaded(file))]
+        found = [sort_in(raw, objects) for raw in objects_of(_loaded(file))]
         if not any(found):
             raise InputError(f"{file}: holds no Node objects: {_HINT}")
     if not objects.nodes:
@@ -39,7 +39,7 @@ def cluster_of(files: Iterable[str]) -> ClusterObjects:
     return objects
 
 
-def _sort_in(raw: Any, objects: ClusterObjects) -> bool:
+def sort_in(raw: Any, objects: ClusterObjects) -> bool:
     """Put the object where it belongs. Return whether it is of any use."""
     kind = raw.get("kind") if isinstance(raw, dict) else "Node"
     places = {"Node": objects.nodes, "ConfigMap": objects.classes, "HyperNode": objects.fabric, "Topology": objects.fabric}
@@ -63,13 +63,13 @@ def _loaded(file: str) -> Any:
     return json.loads(converted)
 
 
-def _objects(raw: Any, kind: str = "", depth: int = 0) -> Iterator[Any]:
+def objects_of(raw: Any, kind: str = "", depth: int = 0) -> Iterator[Any]:
     """Yield the objects of an object, a list of them, or several documents. `kind` is that of items that do not say theirs."""
     if isinstance(raw, list) and depth < _MAX_DEPTH:
         for item in raw:
-            yield from _objects(item, kind, depth + 1)
+            yield from objects_of(item, kind, depth + 1)
     elif isinstance(raw, dict) and isinstance(raw.get("items"), list):
-        yield from _objects(raw["items"], str(raw.get("kind") or "").removesuffix("List"), depth + 1)
+        yield from objects_of(raw["items"], str(raw.get("kind") or "").removesuffix("List"), depth + 1)
     elif isinstance(raw, Mapping):
         yield {**raw, "kind": raw.get("kind") or kind}
     elif kind == "Node":

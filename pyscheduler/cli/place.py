@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 from typer._click import Context
+from typer._click.core import ParameterSource
 from typer._click.exceptions import UsageError
 from typer.core import TyperCommand
 
@@ -30,6 +31,7 @@ class OneLineCommand(TyperCommand):
 
 
 def place(
+    context: typer.Context,
     *,
     gpus: Annotated[int | None, typer.Option(metavar="K", help="GPUs of one pod.")] = None,
     pods: Annotated[int | None, typer.Option(metavar="N", help="Pods of a gang, with --gpus-per-pod.")] = None,
@@ -45,11 +47,17 @@ def place(
         str | None, typer.Option(metavar="FILE", help="List of requests, JSON or YAML, each placed after the one before.")
     ] = None,
     cluster: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Snapshot, JSON or YAML; without it the live cluster.")
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Snapshot, or what `kubectl get nodes,pods,configmaps -A -o json` prints; without it the live cluster.",
+        ),
     ] = None,
     kubeconfig: Annotated[str | None, typer.Option(envvar="KUBECONFIG", help="Live cluster; default ~/.kube/config.")] = None,
-    config: Annotated[Path | None, typer.Option(help="Live: configuration of the service.")] = None,
-    resource: Annotated[str | None, typer.Option(help="Live: GPU resource, where nodes have several.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="Configuration of the service: weights, and for Kubernetes objects resources and fabric.")
+    ] = None,
+    resource: Annotated[str | None, typer.Option(help="GPU resource, where Kubernetes nodes have several.")] = None,
     mode: Annotated[Mode, typer.Option(help="Another policy, to compare with.")] = "best",
     seed: Annotated[int, typer.Option(min=0, help="Of --mode random.")] = 0,
     output: Annotated[Literal["text", "json"], typer.Option("--output", "-o", help="text draws the choice.")] = "text",
@@ -72,7 +80,9 @@ def place(
         "same_numa": same_numa or None,
         "same_model": same_model or None,
     }
-    source = Source(cluster, kubeconfig, config, resource)
+    # A kubeconfig of the environment is none that was asked for: a file goes before it.
+    asked = context.get_parameter_source("kubeconfig") is not ParameterSource.ENVIRONMENT
+    source = Source(cluster, kubeconfig if asked or cluster is None else None, config, resource)
     given = {name: value for name, value in flags.items() if value is not None}
     if not run(source, given, requests, mode=mode, seed=seed, json_wanted=output == "json"):
         raise typer.Exit(1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import combinations
+from itertools import combinations, permutations
 from typing import Any, Final
 
 from pyscheduler.cli.place_scene import Scene
@@ -12,7 +12,7 @@ from pyscheduler.core.findings import Finding
 from pyscheduler.core.job import PodSet, Refusal, Selection
 from pyscheduler.core.model import Machine
 
-__all__ = ["document", "listed", "predicted_gbps", "warnings_of"]
+__all__ = ["document", "listed", "pods_of", "predicted_gbps", "warnings_of"]
 
 # A large cluster can be wrong in a thousand places.
 _WARNINGS_MAX: Final = 20
@@ -37,13 +37,18 @@ def document(scene: Scene, result: Selection | Refusal, *, alone: bool = True) -
         return {"feasible": False, **{key: getattr(result, key) for key in keys}, "warnings": told}
     return {
         "feasible": True,
-        "pods": [_pod(scene, pod) for pod in result.pods],
+        "pods": pods_of(scene, result),
         "bottleneck": None if result.bottleneck is None else str(result.bottleneck),
         "level": result.level,
         "predicted_allreduce_gbps": predicted_gbps(scene, result),
         "model": result.model,
         "warnings": listed(warnings_of(scene, result, scene.findings if alone else ())),
     }
+
+
+def pods_of(scene: Scene, selection: Selection) -> list[dict[str, Any]]:
+    """Return where the pods go, in rank order."""
+    return [_pod(scene, pod) for pod in selection.pods]
 
 
 def predicted_gbps(scene: Scene, selection: Selection) -> float | None:
@@ -58,7 +63,7 @@ def warnings_of(scene: Scene, selection: Selection, about_input: Iterable[Findin
     for pod in selection.pods:
         facts = scene.cluster.state(pod.node).facts
         if facts.name in scene.notes and facts.name not in chosen:
-            yield from _on_node(scene, facts.name)
+            yield from _on_node(scene, facts.name, selection)
         chosen[facts.name] = None
         if facts.name in scene.notes and facts.machine:
             yield from _on_peers(scene, facts.name, facts.machine, pod)
@@ -78,11 +83,20 @@ def _pod(scene: Scene, pod: PodSet) -> dict[str, Any]:
     return {"node": facts.name, "gpus": [ids[gpu] for gpu in members], "ring": [ids[gpu] for gpu in pod.ring], **named}
 
 
-def _on_node(scene: Scene, node: str) -> Iterator[Finding]:
+def _on_node(scene: Scene, node: str, selection: Selection) -> Iterator[Finding]:
     notes = scene.notes[node]
     if not notes.complete:
         yield Finding("topology-incomplete", "its topology is incomplete: links that are missing count as unknown", node=node)
-    yield from notes.findings
+    index = scene.cluster.table.index_of(node)
+    machine = None if index is None else scene.cluster.state(index).facts.machine
+    pairs = [] if machine is None else list(permutations(range(len(machine.ids)), 2))
+    names = {f"{machine.ids[a]}-{machine.ids[b]}": 1 << a | 1 << b for a, b in pairs} if machine and notes.findings else {}
+    masks = [pod.mask for pod in selection.pods if pod.node == index]
+    for finding in notes.findings:
+        told_of = [names[word] for each in finding.message.split() if (word := each.strip(",;:.()")) in names]
+        # What is wrong between GPUs that no pod has together is none of its business.
+        if not told_of or any(mask & pair == pair for mask in masks for pair in told_of):
+            yield finding
 
 
 def _on_peers(scene: Scene, node: str, machine: Machine, pod: PodSet) -> Iterator[Finding]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -14,7 +14,8 @@ from pyscheduler.cli.input_text import YAML_LIMIT_CHARS, InputError, as_json, de
 from pyscheduler.cli.place_answer import document, listed
 from pyscheduler.cli.place_beside import beside
 from pyscheduler.cli.place_scene import Scene, of_snapshot
-from pyscheduler.cli.place_text import Beside, show
+from pyscheduler.cli.place_text import show
+from pyscheduler.config import Config
 from pyscheduler.core.baselines import baseline
 from pyscheduler.core.job import Job, Selection
 from pyscheduler.readers.reading import RefusedError
@@ -32,7 +33,7 @@ _LIMIT_BYTES: Final = 512 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where the cluster is read: a snapshot file, or live by the other three."""
+    """Where the cluster is read: a file, or live by the kubeconfig. The configuration says how it is read."""
 
     file: str | None = None
     kubeconfig: str | None = None
@@ -68,21 +69,21 @@ def run(source: Source, given: Mapping[str, Any], requests: str | None, *, mode:
     scene = _scene(source)
     if mode != "best":
         scene = replace(scene, policy=baseline(mode, seed))
-    jobs = [replace(job, resource=scene.resource) for job in _jobs(requests, given, scene.levels)]
-    answers, measures = [], []
+    jobs = [replace(job, resource=scene.resource) for job in _jobs(requests, given, scene)]
+    answers = []
     for number, job in enumerate(jobs):
         result = scene.decide(job)
-        answers.append(document(scene, result, alone=requests is None))
+        answer = document(scene, result, alone=requests is None)
         if isinstance(result, Selection):
-            measures.append(Beside() if json_wanted else beside(scene, job, result))
+            # Of a list of requests nobody reads it as JSON.
+            answer |= beside(scene, job, result) if requests is None or not json_wanted else {}
             scene.commit(job, result, number)
-        else:
-            measures.append(Beside())
+        answers.append(answer)
     if json_wanted:
         several = {"results": answers, "warnings": listed(scene.findings)}
         typer.echo(json.dumps(answers[0] if requests is None else several, ensure_ascii=True))
     else:
-        show(answers, measures)
+        show(jobs, answers)
     return requests is not None or bool(answers[0]["feasible"])
 
 
@@ -95,19 +96,35 @@ def _refuse_mixtures(source: Source, given: Mapping[str, Any], requests: str | N
         raise InputError("place: --requests and --cluster cannot both be standard input")
 
 
-def _jobs(requests: str | None, given: Mapping[str, Any], levels: Sequence[str]) -> tuple[Job, ...]:
+def _jobs(requests: str | None, given: Mapping[str, Any], scene: Scene) -> tuple[Job, ...]:
     if requests is None:
-        return _used("place", lambda: (job_of(given, levels, _flag),))
-    return _used(requests, lambda: jobs_of(_loaded(requests), levels))
+        return _used("place", lambda: (job_of(given, scene.levels, _flag, scene.nics()),))
+    return _used(requests, lambda: jobs_of(_loaded(requests), scene.levels, scene.nics()))
 
 
 def _scene(source: Source) -> Scene:
+    config = Config.load(source.config)
     if source.file is None:
         from pyscheduler.cli.place_live import live
 
-        return live(source.kubeconfig, source.config, source.resource)
+        return live(source.kubeconfig, config, source.resource)
     file = source.file
-    return of_snapshot(_used(file, lambda: of_json(_loaded(file))))
+    if source.kubeconfig is not None:
+        raise InputError("place: --cluster names a file and --kubeconfig a live cluster, leave out one of the two")
+    raw = _used(file, lambda: _loaded(file))
+    if _holds_objects(raw):
+        from pyscheduler.cli.place_objects import of_file
+
+        return of_file(file, raw, config, source.resource)
+    if source.resource is not None:
+        raise InputError(f"place: a snapshot has one GPU resource, leave out --resource: {file} is one")
+    return of_snapshot(_used(file, lambda: of_json(raw, config.weights)), config.weights)
+
+
+def _holds_objects(raw: Any) -> bool:
+    """Tell whether these are objects of Kubernetes and no snapshot."""
+    several = raw if isinstance(raw, list) else [raw]
+    return any(isinstance(each, dict) and "nodes" not in each and ("items" in each or "metadata" in each) for each in several)
 
 
 def _used(file: str, read: Callable[[], T]) -> T:

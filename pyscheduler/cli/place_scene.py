@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import Final
 
 from pyscheduler.core.cluster import Cluster
@@ -98,6 +99,13 @@ class Scene:
             return replace(result, level=job.required_level, reason=reason)
         return result
 
+    def nics(self) -> tuple[str, ...]:
+        """Return the ids and names of all NICs that nodes list, each once."""
+        tables = dict.fromkeys(state.facts.machine.table for state in self.cluster.states() if state.facts.machine)
+        kinds = [table.device_class for table in tables]
+        rows = [zip_longest(kind.nics, kind.nic_names) for kind in kinds]
+        return tuple(dict.fromkeys(name for row in rows for nic in row for name in nic if name))
+
     def without(self, node: int) -> Scene:
         """Return the scene without the node of this index."""
         among = self.cluster.present if self.eligible is None else self.eligible
@@ -126,8 +134,8 @@ def levels_of(named: Iterable[str], places: Iterable[Place]) -> tuple[str, ...]:
     return (NVLINK_LEVEL, *levels) if has_domain and NVLINK_LEVEL not in levels else levels
 
 
-def of_snapshot(snapshot: Snapshot) -> Scene:
-    """Return the scene of a snapshot file."""
+def of_snapshot(snapshot: Snapshot, weights: Weights) -> Scene:
+    """Return the scene of a snapshot file that was read under these weights."""
     cluster = Cluster(epoch=1, scheduler_name=_OURS)
     tables: dict[DeviceClass, DeviceTable] = {}
     for node in snapshot.nodes:
@@ -142,6 +150,7 @@ def of_snapshot(snapshot: Snapshot) -> Scene:
     return Scene(
         cluster=cluster,
         levels=levels_of(snapshot.levels, (node.place for node in snapshot.nodes)),
+        weights=weights,
         notes={node.name: Notes(node.complete, node.kind.p2p) for node in snapshot.nodes},
         findings=snapshot.findings,
     )

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any, Final
+
 from pyscheduler.cli.input_text import as_json
-from pyscheduler.readers import formats
-from pyscheduler.readers.reading import Reading
+from pyscheduler.errors import DocumentError
+from pyscheduler.readers import formats, node_document
+from pyscheduler.readers.reading import Reading, RefusedError
+from pyscheduler.readers.text.json_text import json_or_none
 
 __all__ = ["reading"]
+
+# Our own node document, as a tool's output that needs no reader.
+_DOCUMENT: Final = "document"
 
 
 def reading(text: str, format_: str = "auto") -> Reading:
@@ -19,16 +27,50 @@ def reading(text: str, format_: str = "auto") -> Reading:
 
     """
     if format_ == "auto":
-        try:
-            return formats.choose(text).read(text)
-        except formats.UnknownFormatError as as_it_is:
-            converted = as_json(text)
-            try:
-                reader = formats.choose(converted or "")
-            except formats.UnknownFormatError:
-                # Its line and words are those of the file.
-                raise as_it_is from None
-            return reader.read(converted or "")
+        return _recognised(text)
+    if format_ == _DOCUMENT:
+        own = _own(json_or_none(text)) or _own(json.loads(as_json(text) or "null"))
+        if own is None:
+            raise RefusedError('is no node document: "kind" must be "node", "version" 1 and "gpus" a list')
+        return own
     reader = formats.named(format_)
     converted = None if reader.recognises(text) else as_json(text)
     return reader.read(converted if converted and reader.recognises(converted) else text)
+
+
+def _recognised(text: str) -> Reading:
+    own = _own(json_or_none(text)) if '"gpus"' in text else None
+    if own is not None:
+        return own
+    try:
+        return formats.choose(text).read(text)
+    except formats.UnknownFormatError as as_it_is:
+        converted = as_json(text)
+        own = _own(json.loads(converted or "null"))
+        if own is not None:
+            return own
+        try:
+            reader = formats.choose(converted or "")
+        except formats.UnknownFormatError:
+            # Its line and words are those of the file.
+            raise as_it_is from None
+        return reader.read(converted or "")
+
+
+def _own(raw: Any) -> Reading | None:
+    """Return the node document that this is, without what cannot be used; None if it is another thing."""
+    if not isinstance(raw, dict) or raw.get("kind") != "node" or raw.get("version") != 1 or not isinstance(raw.get("gpus"), list):
+        return None
+    try:
+        document = node_document.of_json(raw)
+    except DocumentError as cause:
+        raise RefusedError(str(cause)) from None
+    body = {"nics": [], "links": [], "nic_links": [], **json.loads(node_document.dump(document))}
+    head = {"version", "kind", "complete", "warnings"}
+    return Reading(
+        "node",
+        _DOCUMENT,
+        {key: value for key, value in body.items() if key not in head},
+        document.complete,
+        document.warnings + document.findings,
+    )

@@ -5,16 +5,19 @@ from __future__ import annotations
 import importlib.resources
 import json
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from pyscheduler.cli import topology_lint, topology_merge
 from pyscheduler.cli.input_text import InputError, decode, read_bytes
 from pyscheduler.cli.read_input import reading
+from pyscheduler.readers import formats
 from pyscheduler.readers.reading import Reading, RefusedError
 
 __all__ = ["app"]
+
+_BENCHMARK: Final = "holds results of a benchmark: give it to `topology merge` with a file that lists the GPUs"
 
 app = typer.Typer(no_args_is_help=True, help="Read and check topologies.")
 app.command()(topology_lint.lint)
@@ -62,8 +65,22 @@ def node_schema() -> str:
 
 
 def _read(file: str, format_: str) -> Reading:
+    text = decode(read_bytes(file))
     try:
-        return reading(decode(read_bytes(file)), format_)
+        return reading(text, format_)
+    except formats.UnknownFormatError as failure:
+        found = _BENCHMARK if format_ == "auto" and _is_benchmark(text) else str(failure)
+        raise InputError(f"{file}: {found}") from None
     except (RefusedError, RecursionError) as failure:
         reason = failure if isinstance(failure, RefusedError) else "nested too deeply to be a topology"
         raise InputError(f"{file}: {reason}") from None
+
+
+def _is_benchmark(text: str) -> bool:
+    from pyscheduler.readers.measured import results
+
+    try:
+        results.read(text)
+    except RefusedError:
+        return False
+    return True

@@ -24,7 +24,11 @@ __all__ = ["lint"]
 
 def lint(
     files: Annotated[
-        list[str] | None, typer.Argument(metavar="FILE", help="Node objects, JSON or YAML; - is standard input.")
+        list[str] | None,
+        typer.Argument(
+            metavar="FILE",
+            help="Node objects, ConfigMaps of classes, HyperNodes, Topologies; JSON or YAML; - is standard input.",
+        ),
     ] = None,
     kubeconfig: Annotated[
         str | None, typer.Option(envvar="KUBECONFIG", help="Cluster to read if there is no FILE; default ~/.kube/config.")
@@ -61,7 +65,7 @@ def _document(records: Sequence[NodeRecord], findings: Iterable[Finding]) -> dic
 
 def _live(kubeconfig: str | None, config: Config) -> ClusterObjects:
     """Return what describes the cluster of the kubeconfig."""
-    from pyscheduler.adapters.api import ApiServer, usual_kubeconfig
     from pyscheduler.adapters.survey import survey
+    from pyscheduler.cli.live_cluster import api_of
 
-    return survey(ApiServer(usual_kubeconfig(kubeconfig, config.kubeconfig)), config)
+    return survey(api_of(kubeconfig, config), config)

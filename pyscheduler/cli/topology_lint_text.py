@@ -50,7 +50,7 @@ def _where(nodes: Sequence[str]) -> str:
     if not named:
         return ""
     rest = len(named) - _NODES
-    return ", ".join(named[:_NODES]) + (f" and {rest:,} more" if rest > 0 else "") + ": "
+    return ", ".join(named[:_NODES]) + (f" and {_count(rest, 'more node')}" if rest > 0 else "") + ": "
 
 
 def _plain(text: str) -> str:

@@ -7,13 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from pyscheduler.core import bitmap
+from pyscheduler.core import bitmap, freeing
 from pyscheduler.core.cluster import Cluster
 from pyscheduler.core.explain import plural
 from pyscheduler.core.fleet import Fleet
 from pyscheduler.core.job import NO_LIMITS, Job, Refusal
 from pyscheduler.core.merge_tree import NODE_LEVEL
-from pyscheduler.core.node import NodeState
 from pyscheduler.core.request import Shape
 from pyscheduler.core.slots import Slots
 
@@ -48,7 +47,7 @@ def refusal(cluster: Cluster, job: Job, eligible: int | None, shapes: Sequence[S
     asked = _asked(job)
     there, count = _there(cluster, job, eligible, shapes)
     reason = f"needs {asked}; {there}"
-    return Refusal(reason, count, level, name, _change(cluster, job, eligible, name, relaxed, count, fits))
+    return Refusal(reason, count, level, name, _change(cluster, job, eligible, name, relaxed, shapes, fits))
 
 
 def _relaxed(job: Job) -> Iterator[tuple[str, Job]]:
@@ -101,7 +100,11 @@ def _there(cluster: Cluster, job: Job, eligible: int | None, shapes: Sequence[Sh
         return f"no node has room for one of them, {plural(free)} are free in all", 0
     if job.required_level == NODE_LEVEL:
         return f"the best node has room for {most}, {plural(free)} are free in all", most
-    where = f"the best {job.required_level} has room for {most}" if job.required_level else f"{most} of them fit"
+    where = (
+        f"the best {job.required_level} has room for {most}"
+        if job.required_level
+        else f"{most} of them {'fits' if most == 1 else 'fit'}"
+    )
     return f"{where}, {plural(free)} are free in all; the largest free hole is {freest.gpus} ({freest.node})", most
 
 
@@ -147,7 +150,7 @@ def _change(
     eligible: int | None,
     binds: str,
     relaxed: Job | None,
-    there: int,
+    shapes: Sequence[Shape],
     fits: Callable[[Job], bool],
 ) -> str:
     if binds == "level" and relaxed is not None:
@@ -160,34 +163,4 @@ def _change(
         return f"it would fit within one {enough}" if enough else "it would fit without a required level"
     if relaxed is not None:
         return f"it would fit with {_NAMES[binds]}"
-    if job.pods == 1:
-        return _freeing(cluster, job, eligible)
-    return f"{job.pods - there} more pods' worth of {plural(job.gpus)} would have to be freed"
-
-
-def _freeing(cluster: Cluster, job: Job, eligible: int | None) -> str:
-    """Return the node where fewest GPUs would have to be freed, of those that could take the pod if they were empty."""
-    shape = Shape(job.resource, job.gpus, job.limits)
-    among = cluster.present if eligible is None else eligible & cluster.present
-    tree, free = cluster.fleet.tree(), cluster.fleet.free()
-    positions = np.sort(tree.position[bitmap.indices(among)])
-    for position in positions[np.argsort(-free[positions], kind="stable")].tolist():
-        state = cluster.state(int(tree.order[position]))
-        if _could(state, shape):
-            lacking = job.gpus - state.free
-            if lacking <= 0:
-                return f"other GPUs would have to be free on {state.facts.name}"
-            return f"{plural(lacking)} more would have to be freed on {state.facts.name}"
-    return "no node could take it even if it were empty: ask for fewer GPUs, or add a larger node"
-
-
-def _could(state: NodeState, shape: Shape) -> bool:
-    """Tell whether the node could take the shape if nothing were held there."""
-    if not state.fits(shape):
-        return False
-    machine = state.facts.machine
-    if machine is None:
-        return shape.limits == NO_LIMITS
-    if machine.healthy.bit_count() < shape.gpus:
-        return False
-    return machine.table.choose(machine.healthy, shape.gpus, shape.limits) is not None
+    return freeing.for_one_pod(cluster, job, eligible) if job.pods == 1 else freeing.for_gang(cluster, job, eligible, shapes)

@@ -21,6 +21,9 @@ __all__ = ["FIELDS", "job_of", "jobs_of"]
 # More GPUs than any cluster has.
 COUNT_MAX: Final = 1_000_000
 
+# NICs that a refusal names.
+_NICS_MAX: Final = 8
+
 FIELDS: Final = (
     "gpus",
     "pods",
@@ -38,7 +41,7 @@ FIELDS: Final = (
 Naming = Callable[[str], str]
 
 
-def jobs_of(raw: Any, levels: Sequence[str]) -> tuple[Job, ...]:
+def jobs_of(raw: Any, levels: Sequence[str], nics: Sequence[str] = ()) -> tuple[Job, ...]:
     """Return the jobs of a list of requests, in order.
 
     Parameters
@@ -47,6 +50,8 @@ def jobs_of(raw: Any, levels: Sequence[str]) -> tuple[Job, ...]:
         JSON that is already loaded.
     levels
         Names of the cluster's levels, nearest first.
+    nics
+        Ids and names of its NICs; empty if no node lists any, then any may be named.
 
     Raises
     ------
@@ -59,10 +64,10 @@ def jobs_of(raw: Any, levels: Sequence[str]) -> tuple[Job, ...]:
     for index, entry in enumerate(raw):
         if not isinstance(entry, dict):
             raise RefusedError(f'[{index}]: {shown(entry)} is no request; write {{"gpus": 8}}')
-    return tuple(job_of(entry, levels, partial("{}.{}".format, f"[{index}]")) for index, entry in enumerate(raw))
+    return tuple(job_of(entry, levels, partial("{}.{}".format, f"[{index}]"), nics) for index, entry in enumerate(raw))
 
 
-def job_of(request: Mapping[str, Any], levels: Sequence[str], named: Naming) -> Job:
+def job_of(request: Mapping[str, Any], levels: Sequence[str], named: Naming, nics: Sequence[str] = ()) -> Job:
     """Return the job of one request; raises as `jobs_of`. Fields that are None are left out."""
     known = {field: value for field, value in request.items() if value is not None}
     for field in known:
@@ -74,7 +79,7 @@ def job_of(request: Mapping[str, Any], levels: Sequence[str], named: Naming) -> 
         gpus=gpus,
         limits=Limits(
             max_link=_link(known["max_link"], named("max_link")) if "max_link" in known else None,
-            near_nic=name_at(known["near_nic"], named("near_nic")) if "near_nic" in known else None,
+            near_nic=_nic(known["near_nic"], nics, named("near_nic")) if "near_nic" in known else None,
             same_numa=_switch(known, "same_numa", named),
         ),
         same_model=_switch(known, "same_model", named),
@@ -105,6 +110,14 @@ def _link(value: Any, at: str) -> Link:
         return Link.parse(name_at(value, at))
     except UnknownLinkTypeError as cause:
         raise RefusedError(f"{at}: {cause}") from None
+
+
+def _nic(value: Any, nics: Sequence[str], at: str) -> str:
+    name = name_at(value, at)
+    if nics and name not in nics:
+        some = ", ".join(nics[:_NICS_MAX]) + (f" and {len(nics) - _NICS_MAX} more" if len(nics) > _NICS_MAX else "")
+        raise RefusedError(f"{at}: {shown(name)} is no NIC of this cluster; its NICs are {some}")
+    return name
 
 
 def _level(known: Mapping[str, Any], field: str, levels: Sequence[str], named: Naming) -> str | None:

@@ -11,13 +11,15 @@ place: a limit that is misspelt must never be no limit.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 from pyscheduler.core.findings import Finding
 from pyscheduler.core.merge_tree import NODE_LEVEL, NVLINK_LEVEL
 from pyscheduler.core.place import Place
+from pyscheduler.core.weights import Weights
 from pyscheduler.readers.reading import RefusedError
 from pyscheduler.readers.snapshot_machine import MachineKind, machine_kind, masks
 from pyscheduler.readers.snapshot_values import listed, name_at, names_at, shown, switch
@@ -29,6 +31,7 @@ VERSION: Final = 1
 _UNKNOWN: Final = (None, "")
 _HINT: Final = 'a snapshot is {"version": 1, "levels": [...], "nodes": [...]}'
 _TOP: Final = frozenset({"version", "kind", "levels", "nodes", "warnings"})
+_GPU: Final = frozenset({"id", "numa", "healthy", "allocated", "model"})
 _NODE: Final = frozenset(
     {"name", "path", "gpus", "links", "p2p", "nics", "nic_links", "partitions", "complete", "nvlink_domain", "warnings"}
 )
@@ -72,8 +75,15 @@ class Snapshot:
     findings: tuple[Finding, ...] = ()
 
 
-def of_json(raw: Any) -> Snapshot:
+def of_json(raw: Any, weights: Weights | None = None) -> Snapshot:
     """Return the snapshot of JSON that is already loaded.
+
+    Parameters
+    ----------
+    raw
+        The JSON.
+    weights
+        How fast links count; None: as they do without a configuration.
 
     Raises
     ------
@@ -91,7 +101,8 @@ def of_json(raw: Any) -> Snapshot:
     levels = _levels(listed(raw, "levels", ""))
     found: list[Finding] = _unknown_fields(raw.keys() - _TOP, "of the snapshot")
     kinds: dict[str, MachineKind] = {}
-    nodes = [_node(entry, f"nodes[{index}]", levels, kinds, found) for index, entry in enumerate(raw["nodes"])]
+    machine = partial(_kind, kinds, weights or Weights())
+    nodes = [_node(entry, f"nodes[{index}]", levels, machine, found) for index, entry in enumerate(raw["nodes"])]
     names_at([node.name for node in nodes], "nodes", "node")
     return Snapshot(levels, tuple(nodes), tuple(found))
 
@@ -103,14 +114,17 @@ def _levels(entries: Sequence[Any]) -> tuple[str, ...]:
     return levels
 
 
-def _node(entry: Any, at: str, levels: Sequence[str], kinds: dict[str, MachineKind], found: list[Finding]) -> SnapshotNode:
+def _node(
+    entry: Any, at: str, levels: Sequence[str], machine: Callable[[Mapping[str, Any], str], MachineKind], found: list[Finding]
+) -> SnapshotNode:
     if not isinstance(entry, dict):
         raise RefusedError(f"{at}: {shown(entry)} must be an object with the name and the GPUs of a node")
     name = name_at(entry.get("name"), f"{at}.name")
     if not isinstance(entry.get("gpus"), list):
         raise RefusedError(f"{at}.gpus: {shown(entry.get('gpus'))} must be a list; [] if node {shown(name)} has no GPU")
-    kind = _kind(entry, at, kinds)
-    told = (*kind.findings, *_unknown_fields(entry.keys() - _NODE, "of a node"))
+    kind = machine(entry, at)
+    of_gpus = {field for gpu in entry["gpus"] for field in gpu.keys() - _GPU}
+    told = (*kind.findings, *_unknown_fields(entry.keys() - _NODE, "of a node"), *_unknown_fields(of_gpus, "of a GPU"))
     found += [replace(finding, node=name) for finding in told]
     healthy, allocated = masks(entry["gpus"], at)
     return SnapshotNode(
@@ -118,14 +132,14 @@ def _node(entry: Any, at: str, levels: Sequence[str], kinds: dict[str, MachineKi
     )
 
 
-def _kind(entry: Mapping[str, Any], at: str, kinds: dict[str, MachineKind]) -> MachineKind:
+def _kind(kinds: dict[str, MachineKind], weights: Weights, entry: Mapping[str, Any], at: str) -> MachineKind:
     """Return the machine of a node; that of an equal one if there was one: most nodes of a cluster are alike."""
     if not all(isinstance(gpu, dict) for gpu in entry["gpus"]):
-        return machine_kind(entry, at)
+        return machine_kind(entry, at, weights)
     shared = [entry.get(key) for key in ("links", "p2p", "nics", "nic_links", "partitions")]
     key = json.dumps([[[gpu.get(field) for field in ("id", "numa", "model")] for gpu in entry["gpus"]], shared])
     if key not in kinds:
-        kinds[key] = machine_kind(entry, at)
+        kinds[key] = machine_kind(entry, at, weights)
     return kinds[key]
 
 

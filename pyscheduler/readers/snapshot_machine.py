@@ -66,8 +66,8 @@ def masks(gpus: Sequence[Mapping[str, Any]], at: str) -> tuple[int, int]:
     return healthy, allocated
 
 
-def machine_kind(node: Mapping[str, Any], at: str) -> MachineKind:
-    """Return the machine of a node. `at` is where the node stands in the snapshot.
+def machine_kind(node: Mapping[str, Any], at: str, weights: Weights) -> MachineKind:
+    """Return the machine of a node. `at` is where the node stands in the snapshot, `weights` how fast links count.
 
     Raises
     ------
@@ -99,8 +99,7 @@ def machine_kind(node: Mapping[str, Any], at: str) -> MachineKind:
         partitions=_partitions(listed(node, "partitions", at), ids, f"{at}.partitions"),
         nics=nics,
     )
-    if p2p:
-        device_class, _ = classify(NodeDocument(tuple(gpus), p2p=p2p), device_class, Weights(), 0.0)
+    device_class, _ = classify(NodeDocument(tuple(gpus), p2p=p2p), device_class, weights, 0.0)
     return MachineKind(ids, device_class, p2p, tuple(found))
 
 

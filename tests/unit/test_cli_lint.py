@@ -271,10 +271,22 @@ def test_what_is_the_same_on_many_nodes_is_one_line():
 
     assert shown.splitlines() == [
         "warning numa-unknown",
-        "  n0, n1, n2, n3 and 4,996 more: not known",
+        "  n0, n1, n2, n3 and 4,996 more nodes: not known",
         "    -> do it",
         "5,000 warnings on 12,800 nodes, 102,400 GPUs",
     ]
+
+
+def test_one_more_node_is_one():
+    shown = text(*(Finding("numa-unknown", "not known", "", f"n{i}") for i in range(5)))
+
+    assert "  n0, n1, n2, n3 and 1 more node: not known" in shown.splitlines()
+
+
+def test_without_a_kubeconfig_it_is_said_where_one_is_looked_for(run, monkeypatch):
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+
+    refused(run(), "--kubeconfig", "KUBECONFIG", "~/.kube/config is not there")
 
 
 def test_many_different_findings_of_a_code_are_cut():

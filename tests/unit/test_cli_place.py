@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+import structlog
 import yaml
 
 from pyscheduler.cli.main import main
@@ -47,7 +48,9 @@ def call(monkeypatch, capfd, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("KUBECONFIG", raising=False)
-    return lambda *words: Run(monkeypatch, capfd, *words)
+    yield lambda *words: Run(monkeypatch, capfd, *words)
+    # A command sets up the logs of its process, which is that of all tests.
+    structlog.reset_defaults()
 
 
 @pytest.fixture
@@ -104,7 +107,15 @@ def test_one_pod_gets_the_best_linked_pair_with_all_that_is_said_of_it(place):
         "predicted_allreduce_gbps": result.answer["predicted_allreduce_gbps"],
         "model": "ring-packing",
         "warnings": [],
+        "best_gbps": result.answer["predicted_allreduce_gbps"],
+        "worst_gbps": result.answer["worst_gbps"],
+        "runner_up": {
+            "pods": [{"node": "box", "gpus": ["g1", "g3"], "ring": ["g1", "g3"]}],
+            "predicted_allreduce_gbps": result.answer["runner_up"]["predicted_allreduce_gbps"],
+        },
+        "runner_up_reason": "the rings of its slowest pod carry 40 GB/s, not 80",
     }
+    assert result.answer["worst_gbps"] < result.answer["runner_up"]["predicted_allreduce_gbps"] < result.answer["best_gbps"]
     # Four links of 20 GB/s, less what is lost on the way.
     assert 60 < result.answer["predicted_allreduce_gbps"] <= 80
 
@@ -310,7 +321,7 @@ def test_a_choice_is_drawn_with_nodes_ring_and_bandwidth(call, tmp_path):
     result = call("--cluster", "c.json", "--pods", "2", "--gpus-per-pod", "4")
 
     assert result.code == 0
-    assert "within one row, weakest link NV6" in result.out
+    assert "within one row, weakest link inside a pod NV6" in result.out
     for word in ("a1", "a2", "pod 0: g0 g1 g2 g3", "ring g0 > ", "predicted all-reduce"):
         assert word in result.out
     assert result.out.splitlines()[-1].startswith("topology-incomplete: a1: ")
@@ -340,8 +351,23 @@ def test_a_choice_is_measured_by_the_best_the_worst_and_the_next(call, tmp_path)
     ("nodes", "words", "runner_up", "lost"),
     [
         ([node("a"), node("b", link="NV2")], ("--gpus", "4"), "b: g0 g1 g2 g3", "the rings of its slowest pod"),
-        ([node("a", busy="0"), node("b")], ("--gpus", "3"), "b: g0 g1 g2", "it leaves 1 GPUs free on its nodes, not 0"),
-        ([node("a"), node("b")], ("--gpus", "4"), "b: g0 g1 g2 g3", "it is as good"),
+        ([node("a", busy="0"), node("b")], ("--gpus", "3"), "b: g0 g1 g2", "it leaves 1 GPU free on its nodes, not 0"),
+        ([node("a"), node("b")], ("--gpus", "4"), "b: g0 g1 g2 g3", "it is as good, and comes later in the order"),
+        (
+            [node("a", "r1", "h"), node("b", "r1", "h"), node("c", "r2", "h")],
+            ("--gpus", "4"),
+            "a: g0 g1 g2 g3",
+            "8 GPUs free in its domain, not 4: the fuller one",
+        ),
+        # g2 is torn from its neighbour g3.
+        ([node("box", gpus=8, busy="1")], ("--gpus", "2"), "box: g0 g2", "it is as good, but tears more"),
+        ([node("box")], ("--gpus", "2"), "box: g2 g3", "it is as good, and comes later in the order"),
+        (
+            [node("a1", "r1"), node("a2", "r1"), node("b1", "r2"), node("b2", "r2"), node("b3", "r2")],
+            ("--pods", "2", "--gpus-per-pod", "4"),
+            "b1, b2",
+            "it takes from a domain with room for 3 such pods, not 2",
+        ),
         ([node("a", gpus=2), node("b", gpus=2, link="PIX")], ("--gpus", "1"), "a: g0", "its best link to another free GPU"),
         (
             [node("a", "r1", "h"), node("b", "r1", "h"), node("c", "r2", "h")],
@@ -358,6 +384,13 @@ def test_the_runner_up_is_the_next_best_and_loses_by_the_first_part_of_the_objec
 
     assert f"runner-up: {runner_up}" in rows
     assert rows["lost"].startswith(lost)
+
+
+def test_a_choice_without_alternative_has_null_for_it(place):
+    answer = place(cluster(node("a")), "--gpus", "4").answer
+
+    assert (answer["runner_up"], answer["runner_up_reason"]) == (None, None)
+    assert answer["best_gbps"] == answer["worst_gbps"] == answer["predicted_allreduce_gbps"]
 
 
 def test_what_has_no_alternative_has_no_runner_up(call, tmp_path):
@@ -385,7 +418,14 @@ def test_a_refusal_is_drawn_with_what_would_help(call, tmp_path):
 
     assert result.code == 1
     assert "not feasible: needs 4 GPUs on one node" in result.out
-    assert "fits: 3" in result.out
+    assert "3 of 4 GPUs fit; the number of GPUs binds" in result.out
+
+
+def test_a_refused_gang_is_drawn_with_what_fits_and_what_binds(call, tmp_path):
+    (tmp_path / "c.json").write_text(json.dumps(cluster(node("a1", "r1", "h"), node("b1", "r2", "h"))))
+    result = call("--cluster", "c.json", "--pods", "2", "--gpus-per-pod", "4", "--required-level", "row")
+
+    assert "1 of 2 pods fits; the required level binds" in result.out
 
 
 def test_several_requests_are_drawn_one_after_the_other(call, tmp_path):
@@ -464,6 +504,49 @@ def test_requests_that_cannot_be_used_are_one_line_that_names_file_and_element(p
     refused(place(cluster(node("box", "r", "h")), requests=requests), "asked.json: ", *words)
 
 
+NICS: dict[str, Any] = {"nics": [f"net{i}" for i in range(10)], "nic_links": {"g0-net1": "PIX"}}
+
+
+def test_a_nic_that_no_node_has_is_one_line_with_those_that_there_are(place):
+    listed = cluster(node("a", **NICS), node("b"))
+
+    refused(place(listed, "--gpus", "1", "--near-nic", "eth9"), "--near-nic: 'eth9'", "net0, ", "net7 and 2 more")
+    refused(place(listed, requests=[{"gpus": 1, "near_nic": "eth9"}]), "asked.json: [0].near_nic: 'eth9'")
+    assert place(listed, "--gpus", "1", "--near-nic", "net1").where == [("a", "g0")]
+
+
+def test_where_no_node_lists_nics_any_gpus_are_taken_and_that_is_told(place):
+    assert place(cluster(node("a")), "--gpus", "1", "--near-nic", "eth9").codes == ["nic-unknown"]
+
+
+def test_a_field_of_a_gpu_that_is_not_read_is_told(place):
+    typo = node("box", gpus=2)
+    typo["gpus"][1]["healty"] = False
+    result = place(cluster(typo), "--gpus", "2")
+
+    assert result.answer["warnings"] == [
+        {"code": "field-unknown", "message": "box: not read: 'healty' is no field of a GPU"},
+    ]
+
+
+def test_the_weights_of_the_configuration_count_on_a_snapshot(place, tmp_path):
+    mixed = cluster(node("box", gpus=3, links={"g0-g1": "NV2", "g1-g2": "PIX", "g0-g2": "SYS"}))
+    (tmp_path / "slow.yaml").write_text("weights: {gbps: [{link: NV2, gbps: 0.1}]}\n")
+
+    assert place(mixed, "--gpus", "2").where == [("box", "g0 g1")]
+    assert place(mixed, "--gpus", "2", "--config", "slow.yaml").where == [("box", "g1 g2")]
+
+
+def test_what_a_snapshot_has_no_use_for_is_one_line(place, monkeypatch):
+    one = cluster(node("box"))
+
+    refused(place(one, "--gpus", "1", "--config", "none.yaml"), "none.yaml", "cannot be read")
+    refused(place(one, "--gpus", "1", "--kubeconfig", "k"), "--kubeconfig", "--cluster")
+    refused(place(one, "--gpus", "1", "--resource", "nvidia.com/gpu"), "--resource", "snapshot")
+    monkeypatch.setenv("KUBECONFIG", "/etc/kube.conf")
+    assert place(one, "--gpus", "1").code == 0
+
+
 def test_what_is_asked_is_said_once(place):
     refused(place(cluster(), "--gpus", "1", requests=[{"gpus": 1}]), "--requests", "--gpus")
     refused(place(cluster(), "--same-numa", requests=[{"gpus": 1}]), "--requests", "--same-numa")
@@ -475,7 +558,7 @@ def test_files_that_are_not_there_are_one_line(call):
 
 
 def test_without_a_cluster_to_read_it_is_one_line(call):
-    refused(call("--gpus", "1"), "kubeconfig")
+    refused(call("--gpus", "1"), "--kubeconfig", "KUBECONFIG", "~/.kube/config is not there")
     refused(call("--gpus", "1", "--kubeconfig", "none"), "kubeconfig none")
 
 
@@ -592,3 +675,78 @@ def test_a_live_cluster_with_several_gpu_resources_asks_for_one(live):
     amd = live(nodes, [], "--gpus", "2", "--resource", "amd.com/gpu")
     assert [name for name, _ in amd.where] == ["a1"]
     assert "topology-incomplete" in amd.codes
+
+
+def slow_pair(gbps: float) -> dict[str, Any]:
+    """Return a node whose pair g0-g1 was measured, and the others as usual."""
+    pairs = [("g0", "g1", gbps), ("g0", "g2", 110.0), ("g1", "g3", 111.0), ("g2", "g3", 109.0)]
+    measured = [{"tool": "p2p-bandwidth", "gpus": [a, b], "gbps": speed, "nodes": 1} for a, b, speed in pairs]
+    return live_node("n1", measured=measured)
+
+
+def test_a_slow_link_is_told_once_and_only_to_who_gets_it(live):
+    whole = live([slow_pair(20.0)], [], "--gpus", "4")
+
+    assert [w for w in whole.codes if w == "link-slow"] == ["link-slow"]
+    assert whole.answer["warnings"][whole.codes.index("link-slow")]["message"].startswith("n1: link g0-g1 ")
+    assert "link-slow" not in live([slow_pair(20.0)], [], "--gpus", "3").codes
+
+
+# -- objects of a file --------------------------------------------------------------------------------------------------
+
+
+def printed(*objects: tuple[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return what kubectl prints of objects of several kinds."""
+    return {"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": kind, **raw} for kind, raw in objects]}
+
+
+OTHER_MAP = {"metadata": {"name": "kube-root-ca.crt", "namespace": "ml"}, "data": {"ca.crt": "x"}}
+
+
+def test_objects_of_a_file_are_read_as_those_of_a_live_cluster(place):
+    done = live_pod("p0", "n1", ["g0", "g1", "g2"], count=3)
+    done["status"]["phase"] = "Succeeded"
+    objects = [
+        ("Node", live_node("n1")),
+        ("Node", live_node("n2", taint="node.kubernetes.io/unschedulable")),
+        ("Pod", live_pod("p1", "n1", ["g1", "g3"], count=2)),
+        ("Pod", done),
+        ("ConfigMap", OTHER_MAP),
+    ]
+    result = place(printed(*objects), "--gpus", "2")
+
+    assert result.where == [("n1", "g0 g2")]
+    assert result.codes == []
+    assert place(printed(*objects), "--gpus", "3").code == 1
+
+
+def test_objects_of_a_file_are_read_under_the_configuration(place, tmp_path):
+    (tmp_path / "ours.yaml").write_text("resources: [example.com/gpu]\n")
+    nodes = printed(("Node", live_node("n1")), ("Node", live_node("e1", resource="example.com/gpu")))
+
+    assert place(nodes, "--gpus", "1").where[0][0] == "n1"
+    assert place(nodes, "--gpus", "1", "--config", "ours.yaml").where[0][0] == "e1"
+    both = printed(("Node", live_node("n1")), ("Node", live_node("a1", resource="amd.com/gpu")))
+    refused(place(both, "--gpus", "1"), "--resource")
+    assert place(both, "--gpus", "1", "--resource", "amd.com/gpu").where[0][0] == "a1"
+
+
+def test_a_file_without_pods_says_that_all_counts_as_free(place):
+    assert place(printed(("Node", live_node("n1"))), "--gpus", "1").codes == ["pods-missing"]
+
+
+def test_objects_that_cannot_be_read_do_not_take_down_the_others(place):
+    objects = [
+        ("Node", live_node("n1")),
+        ("Node", {"spec": {"taints": 7}}),
+        ("Node", {"metadata": 3, "spec": {"taints": ["x"]}}),
+        ("Pod", {"metadata": {"name": "p"}}),
+    ]
+    result = place(printed(*objects), "--gpus", "1")
+
+    assert result.where[0][0] == "n1"
+    assert sorted(result.codes) == ["node-unreadable", "node-unreadable", "pod-unreadable"]
+
+
+def test_objects_without_a_node_are_one_line(place):
+    refused(place(printed(("ConfigMap", OTHER_MAP)), "--gpus", "1"), "cluster.json: holds no Node objects", "kubectl get")

@@ -7,6 +7,7 @@ import json
 import sys
 
 import pytest
+import yaml
 from rich.console import Console
 
 from pyscheduler.cli import input_text
@@ -98,6 +99,42 @@ def test_other_inputs_that_cannot_be_used(run, file, tmp_path):
     refused(run(file("")), "empty")
     refused(run(file(MATRIX), "--format", "nvidia"), "not known", "rocm-smi")
     refused(run(file(MATRIX), "--format", "slurm"), "input.txt")
+
+
+OWN = {
+    "version": 1,
+    "kind": "node",
+    "gpus": [{"id": "a", "numa": 1}, {"id": "b", "numa": "x"}],
+    "links": [{"a": "b", "b": "a", "type": "NV4"}, {"a": "a", "b": "q", "type": "NV1"}],
+    "complete": False,
+}
+
+
+@pytest.mark.parametrize("text", [json.dumps(OWN), yaml.safe_dump(OWN)], ids=["json", "yaml"])
+@pytest.mark.parametrize("words", [(), ("--format", "document")])
+def test_our_own_document_is_printed_as_it_is_understood(run, file, text, words):
+    document = json.loads(run(file(text), "-o", "json", *words).out)
+
+    assert (document["format"], document["complete"]) == ("document", False)
+    assert document["gpus"] == [{"id": "a", "numa": 1}, {"id": "b"}]
+    assert document["links"] == [{"a": "a", "b": "b", "type": "NV4"}]
+    # The link to what is not there.
+    assert [warning["code"] for warning in document["warnings"]] == ["link-unusable"]
+    assert "NV4" in run(file(text)).out
+
+
+def test_our_own_document_that_cannot_be_used_is_one_line(run, file):
+    refused(run(file(json.dumps({**OWN, "gpus": []}))), "input.txt: ", "lists no GPUs")
+    refused(run(file(MATRIX), "--format", "document"), "is no node document")
+
+
+def test_results_of_a_benchmark_are_sent_to_merge(run, file):
+    rows = "   D\\D     0      1 \n     0 1500.00  90.00 \n     1  91.00 1499.00 \n"
+    text = f"[P2P (Peer-to-Peer) GPU Bandwidth Latency Test]\nUnidirectional P2P=Enabled Bandwidth (P2P Writes) Matrix (GB/s)\n{rows}"
+
+    refused(
+        run(file(text)), "input.txt: holds results of a benchmark: give it to `topology merge` with a file that lists the GPUs"
+    )
 
 
 def test_too_large_a_file(run, file, monkeypatch):

@@ -262,7 +262,7 @@ class TestRefusals:
     def test_a_gang_that_is_too_large_says_how_many_pods_fit(self):
         found = refused([host("a", 8), host("b", 5)], Job(5, 4))
         assert (found.fits, found.binds, found.level) == (3, "gpus", None)
-        assert found.change == "2 more pods' worth of 4 GPUs would have to be freed"
+        assert found.change == "the cluster holds 4 such pods even if it were empty: ask for fewer, or add nodes"
 
     def test_a_level_that_is_too_narrow_names_the_one_that_would_do(self):
         hosts = [host("a", 8, ("x", "s")), host("b", 8, ("y", "s"))]
