@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import yaml
 
-from pyscheduler.core.weights import Weights
+from pyscheduler.core.machine.weights import Weights
 from pyscheduler.errors import ConfigError
 from pyscheduler.readers.fabric.fabric_config import fabric_config
 from pyscheduler.readers.fabric.rules import FabricConfig

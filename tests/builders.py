@@ -6,9 +6,10 @@ import functools
 import json
 
 from deploy.local import machines
-from pyscheduler.core.classify import class_of
 from pyscheduler.core.cluster import Cluster
-from pyscheduler.core.device_table import DeviceTable
+from pyscheduler.core.fabric.place import Place
+from pyscheduler.core.machine.classify import class_of
+from pyscheduler.core.machine.device_table import DeviceTable
 from pyscheduler.core.model import (
     Attempt,
     ContainerKind,
@@ -20,7 +21,6 @@ from pyscheduler.core.model import (
     PodRequest,
     PodUid,
 )
-from pyscheduler.core.place import Place
 from pyscheduler.core.planner import Planner
 from pyscheduler.core.refusals import Eligible
 from pyscheduler.readers import node_document

@@ -14,9 +14,9 @@ from itertools import combinations, pairwise, permutations
 from typing import Any
 
 from deploy.local import machines
-from pyscheduler.core.classify import class_of
-from pyscheduler.core.device_table import DeviceTable
-from pyscheduler.core.links import Kind, gbps
+from pyscheduler.core.machine.classify import class_of
+from pyscheduler.core.machine.device_table import DeviceTable
+from pyscheduler.core.machine.links import Kind, gbps
 from pyscheduler.readers import node_document
 
 Gpus = tuple[int, ...]

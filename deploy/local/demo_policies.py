@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import combinations
 from typing import Any, Final
 
-from pyscheduler.core.links import Kind, Link, behind_switch
+from pyscheduler.core.machine.links import Kind, Link, behind_switch
 
 Gpus = tuple[int, ...]
 PairScore = Callable[[int, int], int]

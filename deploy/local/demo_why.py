@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Final
 
 from deploy.local.demo_judge import Choice, Free, as_fast
-from pyscheduler.core.links import Kind
+from pyscheduler.core.machine.links import Kind
 
 _FAST: Final = {Kind.NVLINK: "NVLink", Kind.XGMI: "xGMI"}
 

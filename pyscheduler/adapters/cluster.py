@@ -8,8 +8,8 @@ from typing import Any
 
 from pyscheduler.adapters.machines import Machines
 from pyscheduler.core.cluster import Cluster
-from pyscheduler.core.device_class import DeviceClass
 from pyscheduler.core.findings import Finding
+from pyscheduler.core.machine.device_class import DeviceClass
 from pyscheduler.core.model import NodeFacts, PodFacts, binding_order
 from pyscheduler.core.record import NodeRecord
 from pyscheduler.readers.objects import ObjectReader

@@ -6,14 +6,14 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from pyscheduler.adapters.tables import Tables
-from pyscheduler.core.classify import class_by_hash, class_of, classify
-from pyscheduler.core.device_class import DeviceClass
-from pyscheduler.core.device_table import DeviceTable
-from pyscheduler.core.document import NodeDocument
 from pyscheduler.core.findings import Finding, Severity
+from pyscheduler.core.machine.classify import class_by_hash, class_of, classify
+from pyscheduler.core.machine.device_class import DeviceClass
+from pyscheduler.core.machine.device_table import DeviceTable
+from pyscheduler.core.machine.document import NodeDocument
+from pyscheduler.core.machine.weights import Weights
 from pyscheduler.core.model import Machine, NodeFacts
 from pyscheduler.core.record import NodeRecord
-from pyscheduler.core.weights import Weights
 
 __all__ = ["Attached", "Machines"]
 

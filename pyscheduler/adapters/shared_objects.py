@@ -8,7 +8,7 @@ from typing import Any
 
 from structlog.typing import FilteringBoundLogger
 
-from pyscheduler.core.device_class import DeviceClass
+from pyscheduler.core.machine.device_class import DeviceClass
 from pyscheduler.errors import DocumentError
 from pyscheduler.readers import class_document
 from pyscheduler.readers.objects import ObjectReader

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from structlog.typing import FilteringBoundLogger
 
 from pyscheduler.adapters.worker import Worker
-from pyscheduler.core.device_class import DeviceClass
-from pyscheduler.core.device_table import MAX_GPUS, DeviceTable, TooManyGpusError
+from pyscheduler.core.machine.device_class import DeviceClass
+from pyscheduler.core.machine.device_table import MAX_GPUS, DeviceTable, TooManyGpusError
 
 __all__ = ["Tables"]
 

@@ -14,8 +14,8 @@ from typing import Any, Final
 from pyscheduler.cli.place_answer import pods_of, predicted_gbps
 from pyscheduler.cli.place_runner_up import runner_up
 from pyscheduler.cli.place_scene import Scene
+from pyscheduler.core.fabric.merge_tree import NODE_LEVEL
 from pyscheduler.core.job import Job, PodSet, Selection
-from pyscheduler.core.merge_tree import NODE_LEVEL
 from pyscheduler.core.node import NodeState
 from pyscheduler.core.request import Shape
 from pyscheduler.core.selector import select

@@ -12,14 +12,14 @@ import numpy as np
 from pyscheduler.cli.place_scene import Scene
 from pyscheduler.core.answer import pod_set
 from pyscheduler.core.answer import selection as in_full
-from pyscheduler.core.exact_search import EXACT_GPUS
 from pyscheduler.core.explain import plural
+from pyscheduler.core.fabric.merge_tree import NODE_LEVEL
 from pyscheduler.core.job import UNKNOWN_MODEL, Job, PodSet, Selection
-from pyscheduler.core.merge_tree import NODE_LEVEL
+from pyscheduler.core.machine.exact_search import EXACT_GPUS
+from pyscheduler.core.machine.set_worth import judge
 from pyscheduler.core.node import NodeState, model_names
 from pyscheduler.core.predicting import by_node
 from pyscheduler.core.request import Shape
-from pyscheduler.core.set_worth import judge
 
 __all__ = ["runner_up"]
 

@@ -8,15 +8,15 @@ from itertools import zip_longest
 from typing import Final
 
 from pyscheduler.core.cluster import Cluster
-from pyscheduler.core.device_class import DeviceClass
-from pyscheduler.core.device_table import DeviceTable
+from pyscheduler.core.fabric.merge_tree import NODE_LEVEL, NVLINK_LEVEL
+from pyscheduler.core.fabric.place import Place
 from pyscheduler.core.findings import Finding
 from pyscheduler.core.job import Job, Refusal, Selection
-from pyscheduler.core.merge_tree import NODE_LEVEL, NVLINK_LEVEL
+from pyscheduler.core.machine.device_class import DeviceClass
+from pyscheduler.core.machine.device_table import DeviceTable
+from pyscheduler.core.machine.weights import Weights
 from pyscheduler.core.model import ContainerKind, ContainerRequest, Machine, NodeFacts, PodFacts, PodUid
-from pyscheduler.core.place import Place
 from pyscheduler.core.selector import select
-from pyscheduler.core.weights import Weights
 from pyscheduler.readers.snapshot import Snapshot, SnapshotNode
 
 __all__ = ["Notes", "Policy", "Scene", "levels_of", "of_snapshot"]

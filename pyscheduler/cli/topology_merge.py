@@ -12,11 +12,11 @@ import typer
 
 from pyscheduler.cli.input_text import InputError, decode, read_bytes
 from pyscheduler.cli.read_input import reading
-from pyscheduler.core.classify import class_of
-from pyscheduler.core.device_class import class_hash
-from pyscheduler.core.document import NodeDocument
 from pyscheduler.core.findings import Finding
-from pyscheduler.core.merge import merge as merge_documents
+from pyscheduler.core.machine.classify import class_of
+from pyscheduler.core.machine.device_class import class_hash
+from pyscheduler.core.machine.document import NodeDocument
+from pyscheduler.core.machine.merge import merge as merge_documents
 from pyscheduler.errors import DocumentError
 from pyscheduler.readers import formats, node_document
 from pyscheduler.readers.class_document import config_map

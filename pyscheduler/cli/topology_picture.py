@@ -11,10 +11,10 @@ from rich.markup import escape
 from rich.table import Table
 from rich.tree import Tree
 
-from pyscheduler.core.classify import class_of
-from pyscheduler.core.links import Link, UnknownLinkTypeError
-from pyscheduler.core.machine_graph import MachineGraph, Vertex, machine_graph
-from pyscheduler.core.weights import Weights
+from pyscheduler.core.machine.classify import class_of
+from pyscheduler.core.machine.links import Link, UnknownLinkTypeError
+from pyscheduler.core.machine.machine_graph import MachineGraph, Vertex, machine_graph
+from pyscheduler.core.machine.weights import Weights
 from pyscheduler.errors import DocumentError
 from pyscheduler.readers import node_document
 

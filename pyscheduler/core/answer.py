@@ -8,9 +8,9 @@ from typing import Final
 
 from pyscheduler.core.cautions import about
 from pyscheduler.core.cluster import Cluster
-from pyscheduler.core.device_table import Choice, DeviceTable
 from pyscheduler.core.job import Job, PodSet, Selection
-from pyscheduler.core.links import Link
+from pyscheduler.core.machine.device_table import Choice, DeviceTable
+from pyscheduler.core.machine.links import Link
 
 __all__ = ["pod_set", "selection", "worth_of"]
 

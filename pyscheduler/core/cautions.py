@@ -9,10 +9,10 @@ from itertools import combinations
 from typing import Final
 
 from pyscheduler.core.cluster import Cluster
-from pyscheduler.core.device_table import DeviceTable
 from pyscheduler.core.findings import Finding, Severity
 from pyscheduler.core.job import Job, PodSet
-from pyscheduler.core.links import Kind, Link
+from pyscheduler.core.machine.device_table import DeviceTable
+from pyscheduler.core.machine.links import Kind, Link
 from pyscheduler.core.model import Machine
 from pyscheduler.core.node import model_names
 

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from pyscheduler.core.choice import Choice
 from pyscheduler.core.cluster import Cluster
+from pyscheduler.core.fabric.merge_tree import NODE_LEVEL
 from pyscheduler.core.job import PodSet
-from pyscheduler.core.merge_tree import NODE_LEVEL
+from pyscheduler.core.machine.choice import Choice
+from pyscheduler.core.machine.weights import Weights
 from pyscheduler.core.model import Attempt, PodRequest
 from pyscheduler.core.node import NodeState
 from pyscheduler.core.predicting import predicted_gbps
 from pyscheduler.core.request import Shape, share_out
-from pyscheduler.core.weights import Weights
 
 __all__ = ["Chooser", "Chosen"]
 

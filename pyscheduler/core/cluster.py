@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from pyscheduler.core import bitmap
 from pyscheduler.core.explain import Hole
-from pyscheduler.core.fleet import Fleet
+from pyscheduler.core.fabric.fleet import Fleet
+from pyscheduler.core.fabric.tightness import Tightness
 from pyscheduler.core.ledger import Ledger
 from pyscheduler.core.model import NodeFacts, PodFacts, PodUid, binding_order
 from pyscheduler.core.node import ABSENT, NodeState, derive, model_names
@@ -26,7 +27,6 @@ from pyscheduler.core.ranking import Ranking
 from pyscheduler.core.refusals import Refusals
 from pyscheduler.core.request import Shape
 from pyscheduler.core.table import NodeTable
-from pyscheduler.core.tightness import Tightness
 
 __all__ = ["RANKINGS_MAX", "Cluster"]
 

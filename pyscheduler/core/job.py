@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pyscheduler.core.findings import Finding
-from pyscheduler.core.links import Link
+from pyscheduler.core.machine.links import Link
 
 __all__ = ["NO_LIMITS", "UNKNOWN_MODEL", "Job", "Limits", "PodSet", "Refusal", "Selection"]
 
@@ -98,7 +98,7 @@ class Selection:
     ring_gbps
         Ring bandwidth of the worst pod's set, GB/s; 0 for one GPU or unknown links.
     model
-        What `ring_gbps` rests on, as `core.device_table.Choice.model`; ``heuristic``: not proven best.
+        What `ring_gbps` rests on, as `core.machine.device_table.Choice.model`; ``heuristic``: not proven best.
     warnings
         What the user should know of this choice.
     """

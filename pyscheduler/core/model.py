@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NewType
 
+from pyscheduler.core.fabric.place import NOWHERE, Place
 from pyscheduler.core.findings import Finding
-from pyscheduler.core.place import NOWHERE, Place
 
 if TYPE_CHECKING:
-    from pyscheduler.core.device_table import DeviceTable
+    from pyscheduler.core.machine.device_table import DeviceTable
 
 __all__ = [
     "Attempt",

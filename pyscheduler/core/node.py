@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
-from pyscheduler.core.choice import Choice, Offer
+from pyscheduler.core.fabric.slots import COUNT_ONLY, Supply
 from pyscheduler.core.holdings import Holding
 from pyscheduler.core.job import NO_LIMITS, UNKNOWN_MODEL
+from pyscheduler.core.machine.choice import Choice, Offer
 from pyscheduler.core.model import InUse, Machine, NodeFacts
 from pyscheduler.core.request import Shape
-from pyscheduler.core.slots import COUNT_ONLY, Supply
 
 __all__ = ["ABSENT", "NodeState", "derive", "model_names"]
 

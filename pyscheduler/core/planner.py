@@ -16,10 +16,10 @@ from pyscheduler.core import explain
 from pyscheduler.core.chooser import Chooser
 from pyscheduler.core.cluster import Cluster
 from pyscheduler.core.holdings import Holding, HoldingState
+from pyscheduler.core.machine.weights import Weights
 from pyscheduler.core.model import Attempt, Code, PodRequest, PodUid, Verdict
 from pyscheduler.core.refusals import Eligible, Refusal
 from pyscheduler.core.request import Shape, shape_of
-from pyscheduler.core.weights import Weights
 
 __all__ = ["CANDIDATES", "Candidate", "FilterAnswer", "HeldByShim", "Planner", "ReserveAnswer", "ResyncAnswer"]
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from pyscheduler.core import comm_model
 from pyscheduler.core.cluster import Cluster
+from pyscheduler.core.fabric.merge_tree import NVLINK_LEVEL
 from pyscheduler.core.job import PodSet
-from pyscheduler.core.merge_tree import NVLINK_LEVEL
+from pyscheduler.core.machine.weights import Profile, Weights
 from pyscheduler.core.node import NodeState
-from pyscheduler.core.weights import Profile, Weights
 
 __all__ = ["by_node", "predicted_gbps"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyscheduler.core.document import NodeDocument
+from pyscheduler.core.fabric.place import NOWHERE, Place
 from pyscheduler.core.findings import Finding
+from pyscheduler.core.machine.document import NodeDocument
 from pyscheduler.core.model import InUse
-from pyscheduler.core.place import NOWHERE, Place
 
 __all__ = ["NodeRecord"]
 

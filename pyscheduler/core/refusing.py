@@ -10,11 +10,11 @@ import numpy as np
 from pyscheduler.core import bitmap, freeing
 from pyscheduler.core.cluster import Cluster
 from pyscheduler.core.explain import plural
-from pyscheduler.core.fleet import Fleet
+from pyscheduler.core.fabric.fleet import Fleet
+from pyscheduler.core.fabric.merge_tree import NODE_LEVEL
+from pyscheduler.core.fabric.slots import Slots
 from pyscheduler.core.job import NO_LIMITS, Job, Refusal
-from pyscheduler.core.merge_tree import NODE_LEVEL
 from pyscheduler.core.request import Shape
-from pyscheduler.core.slots import Slots
 
 __all__ = ["refusal"]
 

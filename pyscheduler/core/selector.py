@@ -5,7 +5,7 @@ preferred one first; the links of the worst pod's set; the tightest domain, the
 fewest nodes, balanced counts, the links of the worst node, the fewest inner
 domains, least left over; what remains is best connected; a total order.
 
-A decision reads live counters of the merge tree (`core.slots`) and the tables of
+A decision reads live counters of the merge tree (`core.fabric.slots`) and the tables of
 machine classes; it never looks at an edge. `Cluster` is only read.
 """
 
@@ -22,15 +22,15 @@ import numpy.typing as npt
 from pyscheduler.core import bitmap
 from pyscheduler.core.answer import pod_set, selection, worth_of
 from pyscheduler.core.cluster import Cluster
-from pyscheduler.core.fleet import Fleet
+from pyscheduler.core.fabric.fleet import Fleet
+from pyscheduler.core.fabric.merge_tree import NODE_LEVEL, MergeTree
+from pyscheduler.core.fabric.rails import rails
+from pyscheduler.core.fabric.slots import COUNT_ONLY, Slots
+from pyscheduler.core.fabric.spread import Share, Spreader, nodes_needed
 from pyscheduler.core.job import Job, Refusal, Selection
-from pyscheduler.core.merge_tree import NODE_LEVEL, MergeTree
 from pyscheduler.core.node import NodeState
-from pyscheduler.core.rails import rails
 from pyscheduler.core.refusing import refusal
 from pyscheduler.core.request import Shape
-from pyscheduler.core.slots import COUNT_ONLY, Slots
-from pyscheduler.core.spread import Share, Spreader, nodes_needed
 
 __all__ = ["select"]
 

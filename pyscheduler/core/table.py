@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pyscheduler.core.place import Domain
+from pyscheduler.core.fabric.place import Domain
 
 __all__ = ["NodeTable"]
 

@@ -13,8 +13,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pyscheduler.core.device_class import DeviceClass, TopologyPolicy, class_hash
-from pyscheduler.core.links import Link
+from pyscheduler.core.machine.device_class import DeviceClass, TopologyPolicy, class_hash
+from pyscheduler.core.machine.links import Link
 from pyscheduler.errors import DocumentError
 
 __all__ = ["KEY", "LABEL", "config_map", "dump", "of_config_map", "parse"]

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from pyscheduler.core.classify import completed
-from pyscheduler.core.device_class import DeviceClass
 from pyscheduler.core.findings import Finding, Severity
+from pyscheduler.core.machine.classify import completed
+from pyscheduler.core.machine.device_class import DeviceClass
+from pyscheduler.core.machine.weights import Weights
 from pyscheduler.core.record import NodeRecord
-from pyscheduler.core.weights import Weights
 from pyscheduler.errors import DocumentError
 from pyscheduler.readers import class_document
 from pyscheduler.readers.fabric.hypernodes import HyperNodes

@@ -7,9 +7,9 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import Any, Final
 
-from pyscheduler.core.document import POLICIES, Gpu, Measured, Nic
 from pyscheduler.core.findings import Finding, Severity
-from pyscheduler.core.links import UNKNOWN_LINK, Link, UnknownLinkTypeError
+from pyscheduler.core.machine.document import POLICIES, Gpu, Measured, Nic
+from pyscheduler.core.machine.links import UNKNOWN_LINK, Link, UnknownLinkTypeError
 from pyscheduler.readers.document_values import finding, positive, shown, text_of, time_of
 
 __all__ = [

@@ -19,8 +19,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from pyscheduler.core.document import Gpu, Measured, Nic, NodeDocument
 from pyscheduler.core.findings import Finding
+from pyscheduler.core.machine.document import Gpu, Measured, Nic, NodeDocument
 from pyscheduler.errors import DocumentError
 from pyscheduler.readers.document_entries import (
     costs_of,

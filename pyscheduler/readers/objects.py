@@ -13,8 +13,8 @@ from datetime import datetime
 from typing import Any
 
 from pyscheduler.core import presets
-from pyscheduler.core.document import NodeDocument
 from pyscheduler.core.findings import Finding, Severity
+from pyscheduler.core.machine.document import NodeDocument
 from pyscheduler.core.model import ContainerKind, ContainerRequest, InUse, PodFacts, PodUid
 from pyscheduler.core.record import NodeRecord
 from pyscheduler.errors import DocumentError

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
+from pyscheduler.core.fabric.merge_tree import NODE_LEVEL
 from pyscheduler.core.job import Job, Limits
-from pyscheduler.core.links import Link, UnknownLinkTypeError
-from pyscheduler.core.merge_tree import NODE_LEVEL
+from pyscheduler.core.machine.links import Link, UnknownLinkTypeError
 from pyscheduler.readers.reading import RefusedError
 from pyscheduler.readers.snapshot_values import name_at, shown, switch, whole
 

@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
+from pyscheduler.core.fabric.merge_tree import NODE_LEVEL, NVLINK_LEVEL
+from pyscheduler.core.fabric.place import Place
 from pyscheduler.core.findings import Finding
-from pyscheduler.core.merge_tree import NODE_LEVEL, NVLINK_LEVEL
-from pyscheduler.core.place import Place
-from pyscheduler.core.weights import Weights
+from pyscheduler.core.machine.weights import Weights
 from pyscheduler.readers.reading import RefusedError
 from pyscheduler.readers.snapshot_machine import MachineKind, machine_kind, masks
 from pyscheduler.readers.snapshot_values import listed, name_at, names_at, shown, switch

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Final
 
-from pyscheduler.core.classify import classify
-from pyscheduler.core.device_class import DeviceClass
-from pyscheduler.core.device_table import MAX_GPUS
-from pyscheduler.core.document import Gpu, NodeDocument
 from pyscheduler.core.findings import Finding
-from pyscheduler.core.links import UNKNOWN_LINK, Link, UnknownLinkTypeError
-from pyscheduler.core.weights import Weights
+from pyscheduler.core.machine.classify import classify
+from pyscheduler.core.machine.device_class import DeviceClass
+from pyscheduler.core.machine.device_table import MAX_GPUS
+from pyscheduler.core.machine.document import Gpu, NodeDocument
+from pyscheduler.core.machine.links import UNKNOWN_LINK, Link, UnknownLinkTypeError
+from pyscheduler.core.machine.weights import Weights
 from pyscheduler.readers.reading import RefusedError
 from pyscheduler.readers.snapshot_values import listed, mapped, name_at, names_at, shown, switch, whole
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pyscheduler.core.links import Link, UnknownLinkTypeError
-from pyscheduler.core.weights import Override, Profile, Weights
+from pyscheduler.core.machine.links import Link, UnknownLinkTypeError
+from pyscheduler.core.machine.weights import Override, Profile, Weights
 
 __all__ = ["weights_config"]
 

@@ -27,7 +27,7 @@ from functools import cache
 from pathlib import Path
 
 from pyscheduler.core.comm_model import Layout, Links, Network, NodeShare, predict
-from pyscheduler.core.links import Link, gbps
+from pyscheduler.core.machine.links import Link, gbps
 from tests.unit.test_comm_model import PLAIN, POINTS, Use, error
 
 TOLERANCES = (0.0, 0.05, 0.10)

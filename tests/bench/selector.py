@@ -18,11 +18,11 @@ import numpy as np
 
 from pyscheduler.core.baselines import BASELINES
 from pyscheduler.core.cluster import Cluster
-from pyscheduler.core.device_table import DeviceClass, DeviceTable
+from pyscheduler.core.fabric.place import Place
 from pyscheduler.core.holdings import Holding, HoldingState
 from pyscheduler.core.job import Job, Selection
+from pyscheduler.core.machine.device_table import DeviceClass, DeviceTable
 from pyscheduler.core.model import Attempt, Machine, NodeFacts, PodUid
-from pyscheduler.core.place import Place
 from pyscheduler.core.selector import select
 
 GPUS_PER_NODE = 8

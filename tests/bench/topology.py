@@ -21,13 +21,13 @@ from pyscheduler.adapters.tables import Tables
 from pyscheduler.adapters.watch import PAGE
 from pyscheduler.adapters.worker import Worker
 from pyscheduler.app import SWITCH_S
-from pyscheduler.core import graph
-from pyscheduler.core.classify import class_of
 from pyscheduler.core.cluster import Cluster
-from pyscheduler.core.device_class import DeviceClass, class_hash
+from pyscheduler.core.fabric import graph
+from pyscheduler.core.machine.classify import class_of
+from pyscheduler.core.machine.device_class import DeviceClass, class_hash
+from pyscheduler.core.machine.weights import Weights
 from pyscheduler.core.planner import Planner
 from pyscheduler.core.record import NodeRecord
-from pyscheduler.core.weights import Weights
 from pyscheduler.readers import document_entries, node_document
 from pyscheduler.readers.lists import node_page
 from pyscheduler.readers.objects import TOPOLOGY, ObjectReader

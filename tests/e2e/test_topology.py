@@ -27,9 +27,9 @@ from deploy.local.layout import REPOSITORY
 from deploy.local.processes import Command, Process, wait_ready
 from deploy.local.simulated_nodes import NODES, TOPOLOGY, encode_topology
 from deploy.local.workspace import Workspace, annotation, has_condition
-from pyscheduler.core.classify import class_of
-from pyscheduler.core.device_class import class_hash
-from pyscheduler.core.device_table import MAX_GPUS
+from pyscheduler.core.machine.classify import class_of
+from pyscheduler.core.machine.device_class import class_hash
+from pyscheduler.core.machine.device_table import MAX_GPUS
 from pyscheduler.edge.pb.v1 import inspect_pb2, inspect_pb2_grpc
 from pyscheduler.readers import class_document, node_document
 from tests.e2e.test_placement import PLACEMENT, gpus, uuids

@@ -7,10 +7,10 @@ from functools import lru_cache
 from itertools import combinations
 
 from pyscheduler.core.cluster import Cluster
-from pyscheduler.core.device_table import DeviceClass, DeviceTable
+from pyscheduler.core.fabric.place import Place
 from pyscheduler.core.job import Job, Selection
+from pyscheduler.core.machine.device_table import DeviceClass, DeviceTable
 from pyscheduler.core.model import Machine, NodeFacts, PodUid
-from pyscheduler.core.place import Place
 from tests.oracle.boards import Board, Gpus
 from tests.oracle.fabric import Host
 from tests.oracle.placement import Wanted

@@ -10,12 +10,12 @@ from statistics import median
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyscheduler.core.classify import class_of, classify
-from pyscheduler.core.device_class import DeviceClass, TopologyPolicy, class_hash
-from pyscheduler.core.device_table import DeviceTable
-from pyscheduler.core.document import Gpu, Measured, Nic, NodeDocument
-from pyscheduler.core.links import Link
-from pyscheduler.core.weights import Weights
+from pyscheduler.core.machine.classify import class_of, classify
+from pyscheduler.core.machine.device_class import DeviceClass, TopologyPolicy, class_hash
+from pyscheduler.core.machine.device_table import DeviceTable
+from pyscheduler.core.machine.document import Gpu, Measured, Nic, NodeDocument
+from pyscheduler.core.machine.links import Link
+from pyscheduler.core.machine.weights import Weights
 from pyscheduler.readers import class_document
 
 # GB/s of cards that are not named, and of a V100: PCIe 3, NVLinks of 20.

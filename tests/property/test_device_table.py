@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deploy.local import machines
-from pyscheduler.core.device_table import DeviceClass, DeviceTable
+from pyscheduler.core.machine.device_table import DeviceClass, DeviceTable
 from tests.property.set_oracle import Gpus, Oracle
 
 

@@ -16,12 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse.csgraph import connected_components
 
-from pyscheduler.core import graph, presets
-from pyscheduler.core.classify import class_of
-from pyscheduler.core.device_class import DeviceClass
-from pyscheduler.core.machine_graph import MachineGraph, Vertex, machine_graph
-from pyscheduler.core.place import Place
-from pyscheduler.core.weights import Override, Profile, Weights
+from pyscheduler.core import presets
+from pyscheduler.core.fabric import graph
+from pyscheduler.core.fabric.place import Place
+from pyscheduler.core.machine.classify import class_of
+from pyscheduler.core.machine.device_class import DeviceClass
+from pyscheduler.core.machine.machine_graph import MachineGraph, Vertex, machine_graph
+from pyscheduler.core.machine.weights import Override, Profile, Weights
 
 FAST = ["NV1", "NV2", "NV4", "NV9", "NV18", "XGMI", "XGMI1", "XGMI4"]
 PATHS = ["PIX", "PXB", "PHB", "NODE", "PCIE", "SYS"]

@@ -9,11 +9,11 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyscheduler.core.document import Gpu, NodeDocument
+from pyscheduler.core.fabric.place import NOWHERE, Place
 from pyscheduler.core.findings import Finding, Severity
-from pyscheduler.core.links import UNKNOWN_LINK, Link
 from pyscheduler.core.lint import lint
-from pyscheduler.core.place import NOWHERE, Place
+from pyscheduler.core.machine.document import Gpu, NodeDocument
+from pyscheduler.core.machine.links import UNKNOWN_LINK, Link
 from pyscheduler.core.record import NodeRecord
 
 # Few values, so that they meet.

@@ -9,10 +9,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyscheduler.core.document import Gpu, Measured, Nic, NodeDocument
 from pyscheduler.core.findings import Finding
-from pyscheduler.core.links import UNKNOWN_LINK, Kind, Link
-from pyscheduler.core.merge import MergeError, merge
+from pyscheduler.core.machine.document import Gpu, Measured, Nic, NodeDocument
+from pyscheduler.core.machine.links import UNKNOWN_LINK, Kind, Link
+from pyscheduler.core.machine.merge import MergeError, merge
 
 LINKS = [Link.parse(text) for text in ("NV18", "NV4", "XGMI4", "XGMI", "PIX", "PXB", "PHB", "NODE", "PCIE", "SYS")]
 # What a tool that does not look closely makes of a link.

@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyscheduler.core.merge_tree import MergeTree, merge_tree
-from pyscheduler.core.place import Place
+from pyscheduler.core.fabric.merge_tree import MergeTree, merge_tree
+from pyscheduler.core.fabric.place import Place
 from tests.oracle.fabric import Fabric
 from tests.oracle.instances import any_forest
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyscheduler.core.classify import class_of, filled
-from pyscheduler.core.document import POLICIES, Gpu, Measured, Nic, NodeDocument
 from pyscheduler.core.findings import Finding
-from pyscheduler.core.links import Kind, Link
+from pyscheduler.core.machine.classify import class_of, filled
+from pyscheduler.core.machine.document import POLICIES, Gpu, Measured, Nic, NodeDocument
+from pyscheduler.core.machine.links import Kind, Link
 from pyscheduler.errors import DocumentError
 from pyscheduler.readers import node_document
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyscheduler.core.choice import Offer
-from pyscheduler.core.device_class import DeviceClass
-from pyscheduler.core.device_table import DeviceTable
 from pyscheduler.core.job import Limits
-from pyscheduler.core.links import Link
+from pyscheduler.core.machine.choice import Offer
+from pyscheduler.core.machine.device_class import DeviceClass
+from pyscheduler.core.machine.device_table import DeviceTable
+from pyscheduler.core.machine.links import Link
 from tests.property.set_oracle import Gpus, Oracle
 from tests.property.test_device_table import any_machine, mask, members, real, table_of, two_cube_meshes
 

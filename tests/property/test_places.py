@@ -9,8 +9,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyscheduler.core.fabric_checks import inversions
-from pyscheduler.core.place import Place
+from pyscheduler.core.fabric.fabric_checks import inversions
+from pyscheduler.core.fabric.place import Place
 from pyscheduler.readers.fabric import node_labels
 from pyscheduler.readers.fabric.fabric_config import fabric_config
 from pyscheduler.readers.fabric.hypernodes import HyperNodes

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyscheduler.cli import input_text
-from pyscheduler.core.links import Link
+from pyscheduler.core.machine.links import Link
 from pyscheduler.readers import formats
 from pyscheduler.readers.nvidia import nvlink as nvidia_smi_nvlink
 from pyscheduler.readers.nvidia import p2p as nvidia_smi_p2p

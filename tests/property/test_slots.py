@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyscheduler.core.cluster import Cluster
+from pyscheduler.core.fabric.merge_tree import merge_tree
+from pyscheduler.core.fabric.place import Place
+from pyscheduler.core.fabric.slots import SlotIndex, Slots, Supply
 from pyscheduler.core.job import NO_LIMITS, Limits
-from pyscheduler.core.merge_tree import merge_tree
-from pyscheduler.core.place import Place
 from pyscheduler.core.request import Shape
-from pyscheduler.core.slots import SlotIndex, Slots, Supply
 from tests.oracle.boards import families
 from tests.oracle.clusters import GPU, cluster_of, facts_of
 from tests.oracle.fabric import Host

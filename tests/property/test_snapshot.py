@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyscheduler.core.links import Link
+from pyscheduler.core.machine.links import Link
 from pyscheduler.readers.reading import RefusedError
 from pyscheduler.readers.requests import FIELDS, jobs_of
 from pyscheduler.readers.snapshot import of_json

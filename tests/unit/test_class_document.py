@@ -9,8 +9,8 @@ import pytest
 
 from deploy.local import machines
 from pyscheduler.core import presets
-from pyscheduler.core.classify import class_of
-from pyscheduler.core.device_class import DeviceClass, class_hash
+from pyscheduler.core.machine.classify import class_of
+from pyscheduler.core.machine.device_class import DeviceClass, class_hash
 from pyscheduler.errors import DocumentError
 from pyscheduler.readers import class_document, node_document
 

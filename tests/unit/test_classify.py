@@ -11,14 +11,14 @@ from itertools import combinations
 import pytest
 
 from deploy.local import machines
-from pyscheduler.core.classify import class_by_hash, class_of, classify, completed, filled
-from pyscheduler.core.device_class import DeviceClass, TopologyPolicy, class_hash
-from pyscheduler.core.device_table import DeviceTable
-from pyscheduler.core.document import Gpu, Measured, Nic, NodeDocument
 from pyscheduler.core.findings import Finding, Severity
-from pyscheduler.core.links import UNKNOWN_LINK, Link
+from pyscheduler.core.machine.classify import class_by_hash, class_of, classify, completed, filled
+from pyscheduler.core.machine.device_class import DeviceClass, TopologyPolicy, class_hash
+from pyscheduler.core.machine.device_table import DeviceTable
+from pyscheduler.core.machine.document import Gpu, Measured, Nic, NodeDocument
+from pyscheduler.core.machine.links import UNKNOWN_LINK, Link
+from pyscheduler.core.machine.weights import Override, Profile, Weights
 from pyscheduler.core.record import NodeRecord
-from pyscheduler.core.weights import Override, Profile, Weights
 from pyscheduler.readers import node_document
 
 NOW = 1_800_000_000.0
@@ -186,8 +186,8 @@ def test_equal_machines_have_one_hash_in_every_process() -> None:
     program = (
         "import json, sys\n"
         "from deploy.local import machines\n"
-        "from pyscheduler.core.classify import class_of\n"
-        "from pyscheduler.core.device_class import class_hash\n"
+        "from pyscheduler.core.machine.classify import class_of\n"
+        "from pyscheduler.core.machine.device_class import class_hash\n"
         "from pyscheduler.readers import node_document\n"
         "for machine in machines.NAMES:\n"
         "    print(class_hash(class_of(node_document.parse(json.dumps(machines.document(machine, sys.argv[1]))))))\n"

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from pyscheduler.cli.main import main
-from pyscheduler.core.links import Link
+from pyscheduler.core.machine.links import Link
 from pyscheduler.readers import node_document
 
 MATRIX = "\tGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tNV2\tPHB\t0-7\t0\nGPU1\tNV2\t X \tSYS\t8-15\t1\n"

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from deploy.local import machines
-from pyscheduler.core.classify import class_of
-from pyscheduler.core.device_class import class_hash
 from pyscheduler.core.findings import Finding, Severity
+from pyscheduler.core.machine.classify import class_of
+from pyscheduler.core.machine.device_class import class_hash
+from pyscheduler.core.machine.weights import Override, Weights
 from pyscheduler.core.record import NodeRecord
-from pyscheduler.core.weights import Override, Weights
 from pyscheduler.readers import class_document, node_document
 from pyscheduler.readers.cluster_objects import ClusterObjects
 from pyscheduler.readers.fabric.rules import FabricConfig

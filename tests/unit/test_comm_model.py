@@ -23,8 +23,8 @@ from pyscheduler.core.comm_model import (
     predict,
     share,
 )
-from pyscheduler.core.device_class import DeviceClass
-from pyscheduler.core.links import Link, gbps
+from pyscheduler.core.machine.device_class import DeviceClass
+from pyscheduler.core.machine.links import Link, gbps
 
 GB = 1e9
 # No factor that was set from a multi-node measurement.

@@ -11,11 +11,11 @@ import jsonschema
 import pytest
 
 from pyscheduler.cli.topology import node_schema
-from pyscheduler.core.classify import class_of, classify, filled
-from pyscheduler.core.device_class import DeviceClass, class_hash, cost_shares, default_speeds
-from pyscheduler.core.device_table import DeviceTable
-from pyscheduler.core.document import NodeDocument
-from pyscheduler.core.weights import Override, Weights
+from pyscheduler.core.machine.classify import class_of, classify, filled
+from pyscheduler.core.machine.device_class import DeviceClass, class_hash, cost_shares, default_speeds
+from pyscheduler.core.machine.device_table import DeviceTable
+from pyscheduler.core.machine.document import NodeDocument
+from pyscheduler.core.machine.weights import Override, Weights
 from pyscheduler.readers import class_document, node_document
 
 

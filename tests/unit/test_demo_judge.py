@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from deploy.local.demo_judge import Judge, device_table, is_best, random_draw, ring_level
-from pyscheduler.core.links import Kind
+from pyscheduler.core.machine.links import Kind
 
 DGX_FREE = frozenset({0, 4, 5, 6, 7})
 

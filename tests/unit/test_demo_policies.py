@@ -6,7 +6,7 @@ import pytest
 
 from deploy.local import demo_policies, machines
 from deploy.local.demo_policies import Gpus, pcie_path, preferred
-from pyscheduler.core.links import Kind
+from pyscheduler.core.machine.links import Kind
 
 EIGHT = range(8)
 

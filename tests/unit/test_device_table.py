@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from deploy.local import machines
-from pyscheduler.core.device_table import Choice, DeviceClass, DeviceTable, TooManyGpusError, class_hash
+from pyscheduler.core.machine.device_table import Choice, DeviceClass, DeviceTable, TooManyGpusError, class_hash
 
 
 def device_class(machine: str, policy: str | None = None) -> DeviceClass:

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from pyscheduler.core.job import Job, Limits, Refusal
-from pyscheduler.core.links import Link
+from pyscheduler.core.machine.links import Link
 from pyscheduler.core.selector import select
 from tests.oracle.clusters import cluster_of
 from tests.oracle.fabric import Host

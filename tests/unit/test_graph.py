@@ -13,13 +13,13 @@ from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
 
 from deploy.local import machines
 from pyscheduler.core import presets
-from pyscheduler.core.classify import class_of
-from pyscheduler.core.device_class import DeviceClass
-from pyscheduler.core.graph import TopologyGraph, build
-from pyscheduler.core.links import Link
-from pyscheduler.core.machine_graph import MachineGraph, Vertex, machine_graph
-from pyscheduler.core.place import Domain, Place
-from pyscheduler.core.weights import Override, Profile, Weights
+from pyscheduler.core.fabric.graph import TopologyGraph, build
+from pyscheduler.core.fabric.place import Domain, Place
+from pyscheduler.core.machine.classify import class_of
+from pyscheduler.core.machine.device_class import DeviceClass
+from pyscheduler.core.machine.links import Link
+from pyscheduler.core.machine.machine_graph import MachineGraph, Vertex, machine_graph
+from pyscheduler.core.machine.weights import Override, Profile, Weights
 from pyscheduler.readers import node_document
 
 H100 = "NVIDIA H100 80GB HBM3"

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyscheduler.core.device_class import DeviceClass, TopologyPolicy
-from pyscheduler.core.device_table import Choice, DeviceTable
-from pyscheduler.core.exact_search import ExactSearch
 from pyscheduler.core.job import NO_LIMITS, Limits
-from pyscheduler.core.large_growth import swapped
-from pyscheduler.core.large_search import LargeSearch
-from pyscheduler.core.links import Link
+from pyscheduler.core.machine.device_class import DeviceClass, TopologyPolicy
+from pyscheduler.core.machine.device_table import Choice, DeviceTable
+from pyscheduler.core.machine.exact_search import ExactSearch
+from pyscheduler.core.machine.large_growth import swapped
+from pyscheduler.core.machine.large_search import LargeSearch
+from pyscheduler.core.machine.links import Link
 
 
 def mask(gpus: Iterable[int]) -> int:

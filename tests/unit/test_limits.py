@@ -7,10 +7,10 @@ from itertools import combinations
 
 import pytest
 
-from pyscheduler.core.device_class import DeviceClass
-from pyscheduler.core.device_table import DeviceTable
 from pyscheduler.core.job import NO_LIMITS, UNKNOWN_MODEL, Limits
-from pyscheduler.core.links import Link
+from pyscheduler.core.machine.device_class import DeviceClass
+from pyscheduler.core.machine.device_table import DeviceTable
+from pyscheduler.core.machine.links import Link
 
 # Six cards on two sockets, one bridge on each; the second half is of another model, and one card is not known.
 MODELS = ("Card A", "Card A", "Card A", "Card B", "Card B", None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyscheduler.core.links import (
+from pyscheduler.core.machine.links import (
     ACROSS_NODES_WEIGHT,
     Kind,
     Link,

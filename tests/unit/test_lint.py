@@ -8,11 +8,11 @@ from itertools import combinations
 import pytest
 
 from pyscheduler.core import presets
-from pyscheduler.core.document import Gpu, NodeDocument
+from pyscheduler.core.fabric.place import NOWHERE, Place
 from pyscheduler.core.findings import Finding, Severity
-from pyscheduler.core.links import UNKNOWN_LINK, Link
 from pyscheduler.core.lint import lint as lint_all
-from pyscheduler.core.place import NOWHERE, Place
+from pyscheduler.core.machine.document import Gpu, NodeDocument
+from pyscheduler.core.machine.links import UNKNOWN_LINK, Link
 from pyscheduler.core.record import NodeRecord
 
 RESOURCE = "nvidia.com/gpu"

@@ -9,7 +9,7 @@ from itertools import combinations
 import pytest
 
 from deploy.local import machines
-from pyscheduler.core.links import Kind, Link
+from pyscheduler.core.machine.links import Kind, Link
 
 every_machine = pytest.mark.parametrize("machine", machines.NAMES)
 

@@ -10,13 +10,13 @@ from itertools import combinations
 import pytest
 
 from deploy.local import machines
-from pyscheduler.core.classify import class_of, classify
-from pyscheduler.core.device_class import DeviceClass, default_speeds
-from pyscheduler.core.device_table import DeviceTable
-from pyscheduler.core.document import Gpu, Measured, NodeDocument
 from pyscheduler.core.findings import Finding
-from pyscheduler.core.links import Link
-from pyscheduler.core.weights import Override, Weights
+from pyscheduler.core.machine.classify import class_of, classify
+from pyscheduler.core.machine.device_class import DeviceClass, default_speeds
+from pyscheduler.core.machine.device_table import DeviceTable
+from pyscheduler.core.machine.document import Gpu, Measured, NodeDocument
+from pyscheduler.core.machine.links import Link
+from pyscheduler.core.machine.weights import Override, Weights
 from pyscheduler.readers import node_document
 
 DAY = 86400.0

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from pyscheduler.core.document import Gpu, Measured, Nic, NodeDocument
 from pyscheduler.core.findings import Finding
-from pyscheduler.core.links import UNKNOWN_LINK, Kind, Link
-from pyscheduler.core.merge import MergeError, merge
+from pyscheduler.core.machine.document import Gpu, Measured, Nic, NodeDocument
+from pyscheduler.core.machine.links import UNKNOWN_LINK, Kind, Link
+from pyscheduler.core.machine.merge import MergeError, merge
 
 NV4, NV12, PIX, PXB, PHB, SYS, PCIE = (Link.parse(text) for text in ("NV4", "NV12", "PIX", "PXB", "PHB", "SYS", "PCIE"))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pyscheduler.core.merge_tree import NODE_LEVEL, NVLINK_LEVEL, MergeTree, merge_tree, tiers
-from pyscheduler.core.place import NOWHERE, Place
+from pyscheduler.core.fabric.merge_tree import NODE_LEVEL, NVLINK_LEVEL, MergeTree, merge_tree, tiers
+from pyscheduler.core.fabric.place import NOWHERE, Place
 
 
 def place(leaf: str | None = None, spine: str | None = None, rack: str | None = None) -> Place:

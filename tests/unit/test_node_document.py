@@ -12,11 +12,11 @@ import pytest
 
 from deploy.local import machines
 from pyscheduler.cli.topology import node_schema
-from pyscheduler.core.classify import class_of, filled
-from pyscheduler.core.device_class import class_hash
-from pyscheduler.core.document import Gpu, Measured, Nic, NodeDocument
 from pyscheduler.core.findings import Finding
-from pyscheduler.core.links import UNKNOWN_LINK, Link
+from pyscheduler.core.machine.classify import class_of, filled
+from pyscheduler.core.machine.device_class import class_hash
+from pyscheduler.core.machine.document import Gpu, Measured, Nic, NodeDocument
+from pyscheduler.core.machine.links import UNKNOWN_LINK, Link
 from pyscheduler.errors import DocumentError
 from pyscheduler.readers import node_document
 

@@ -16,14 +16,14 @@ from pyscheduler.adapters.machines import Machines
 from pyscheduler.adapters.shared_objects import ClassSink, FabricSink
 from pyscheduler.adapters.tables import Tables
 from pyscheduler.adapters.worker import Worker
-from pyscheduler.core.classify import class_of
 from pyscheduler.core.cluster import Cluster
-from pyscheduler.core.device_class import DeviceClass, class_hash
-from pyscheduler.core.device_table import MAX_GPUS, DeviceTable
-from pyscheduler.core.document import NodeDocument
+from pyscheduler.core.machine.classify import class_of
+from pyscheduler.core.machine.device_class import DeviceClass, class_hash
+from pyscheduler.core.machine.device_table import MAX_GPUS, DeviceTable
+from pyscheduler.core.machine.document import NodeDocument
+from pyscheduler.core.machine.weights import Weights
 from pyscheduler.core.model import NodeFacts
 from pyscheduler.core.node import NodeState
-from pyscheduler.core.weights import Weights
 from pyscheduler.readers import class_document, node_document
 from pyscheduler.readers.cluster_objects import reader_for
 from pyscheduler.readers.fabric.rules import FabricConfig

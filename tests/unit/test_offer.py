@@ -8,10 +8,10 @@ from itertools import combinations
 
 import pytest
 
-from pyscheduler.core.device_class import DeviceClass
-from pyscheduler.core.device_table import DeviceTable
 from pyscheduler.core.job import Limits
-from pyscheduler.core.links import Link
+from pyscheduler.core.machine.device_class import DeviceClass
+from pyscheduler.core.machine.device_table import DeviceTable
+from pyscheduler.core.machine.links import Link
 
 # Two quads, each a ring of doubled links 0-1-3-2 with single ones across; the quads meet over the CPUs.
 QUAD = {(0, 1): "NV2", (1, 3): "NV2", (2, 3): "NV2", (0, 2): "NV2", (0, 3): "NV1", (1, 2): "NV1"}

@@ -6,8 +6,8 @@ import pickle
 
 import pytest
 
-from pyscheduler.core.fabric_checks import inversions
-from pyscheduler.core.place import Place
+from pyscheduler.core.fabric.fabric_checks import inversions
+from pyscheduler.core.fabric.place import Place
 from pyscheduler.readers.fabric import kueue
 from pyscheduler.readers.fabric.label_families import Level
 from pyscheduler.readers.fabric.places import Placement, place_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pyscheduler.core.job import PodSet
+from pyscheduler.core.machine.weights import Override, Profile, Weights
 from pyscheduler.core.predicting import by_node, predicted_gbps
-from pyscheduler.core.weights import Override, Profile, Weights
 from tests.builders import node, planner
 
 CLUSTER = planner(*(node(f"n{i}", path=(f"leaf-{i // 2}", "spine")) for i in range(4))).cluster

@@ -10,10 +10,10 @@ from itertools import combinations
 import pytest
 
 from pyscheduler.core import presets
-from pyscheduler.core.device_class import DeviceClass
-from pyscheduler.core.device_table import DeviceTable
-from pyscheduler.core.document import NodeDocument
-from pyscheduler.core.links import UNKNOWN_LINK, Kind, Link, gbps
+from pyscheduler.core.machine.device_class import DeviceClass
+from pyscheduler.core.machine.device_table import DeviceTable
+from pyscheduler.core.machine.document import NodeDocument
+from pyscheduler.core.machine.links import UNKNOWN_LINK, Kind, Link, gbps
 
 NAMES = presets.names()
 

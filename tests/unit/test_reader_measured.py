@@ -7,8 +7,8 @@ from typing import Final
 
 import pytest
 
-from pyscheduler.core.document import Measured
 from pyscheduler.core.findings import Severity
+from pyscheduler.core.machine.document import Measured
 from pyscheduler.readers.measured.results import Results, read
 from pyscheduler.readers.reading import RefusedError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pyscheduler.core.job import Job, Limits
-from pyscheduler.core.links import Link
+from pyscheduler.core.machine.links import Link
 from pyscheduler.readers.reading import RefusedError
 from pyscheduler.readers.requests import job_of, jobs_of
 

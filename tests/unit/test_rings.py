@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyscheduler.core.device_table import DeviceClass, DeviceTable
-from pyscheduler.core.large_ring import ring_floor, wide_ring
-from pyscheduler.core.rings import bottlenecks, ring_order
+from pyscheduler.core.machine.device_table import DeviceClass, DeviceTable
+from pyscheduler.core.machine.large_ring import ring_floor, wide_ring
+from pyscheduler.core.machine.rings import bottlenecks, ring_order
 
 Matrix = npt.NDArray[np.int64]
 

@@ -10,7 +10,7 @@ import pytest
 
 from pyscheduler.core.cluster import Cluster
 from pyscheduler.core.job import Job, Limits, Refusal, Selection
-from pyscheduler.core.links import Link
+from pyscheduler.core.machine.links import Link
 from pyscheduler.core.selector import select
 from tests.builders import node, table
 from tests.oracle.boards import Board

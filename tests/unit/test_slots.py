@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyscheduler.core.merge_tree import merge_tree
-from pyscheduler.core.place import NOWHERE, Place
-from pyscheduler.core.slots import COUNT_ONLY, SlotIndex, Supply
+from pyscheduler.core.fabric.merge_tree import merge_tree
+from pyscheduler.core.fabric.place import NOWHERE, Place
+from pyscheduler.core.fabric.slots import COUNT_ONLY, SlotIndex, Supply
 
 X, Y = Place((("leaf", "x"),)), Place((("leaf", "y"),))
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pyscheduler.core.links import UNKNOWN_LINK, Kind, Link
-from pyscheduler.core.place import Place
+from pyscheduler.core.fabric.place import Place
+from pyscheduler.core.machine.links import UNKNOWN_LINK, Kind, Link
 from pyscheduler.readers.reading import RefusedError
 from pyscheduler.readers.snapshot import Snapshot, of_json
 

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyscheduler.core.carrying import Demand
-from pyscheduler.core.filling import Share
-from pyscheduler.core.merge_tree import merge_tree
-from pyscheduler.core.parts import fewest_parts, largest_parts
-from pyscheduler.core.place import Place
-from pyscheduler.core.spread import Spread, Spreader, balanced, nodes_needed
+from pyscheduler.core.fabric.carrying import Demand
+from pyscheduler.core.fabric.filling import Share
+from pyscheduler.core.fabric.merge_tree import merge_tree
+from pyscheduler.core.fabric.parts import fewest_parts, largest_parts
+from pyscheduler.core.fabric.place import Place
+from pyscheduler.core.fabric.spread import Spread, Spreader, balanced, nodes_needed
 
 
 def spread(

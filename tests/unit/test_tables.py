@@ -12,8 +12,8 @@ from structlog.testing import capture_logs
 
 from pyscheduler.adapters.tables import Tables
 from pyscheduler.adapters.worker import Worker
-from pyscheduler.core.device_class import DeviceClass
-from pyscheduler.core.device_table import MAX_GPUS, DeviceTable
+from pyscheduler.core.machine.device_class import DeviceClass
+from pyscheduler.core.machine.device_table import MAX_GPUS, DeviceTable
 
 WAIT_S = 20.0
 

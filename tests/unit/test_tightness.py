@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyscheduler.core.place import Domain
-from pyscheduler.core.tightness import Tightness
+from pyscheduler.core.fabric.place import Domain
+from pyscheduler.core.fabric.tightness import Tightness
 
 X: Domain = (("leaf", "x"), ("spine", "s"))
 Y: Domain = (("leaf", "y"), ("spine", "s"))

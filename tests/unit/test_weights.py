@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from pyscheduler.core.links import Kind, Link
-from pyscheduler.core.weights import Override, Profile, Weights
+from pyscheduler.core.machine.links import Kind, Link
+from pyscheduler.core.machine.weights import Override, Profile, Weights
 
 H100 = "NVIDIA H100 80GB HBM3"
 V100 = "Tesla V100-SXM2-32GB"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pyscheduler.core.links import Link
-from pyscheduler.core.weights import Override, Profile, Weights
+from pyscheduler.core.machine.links import Link
+from pyscheduler.core.machine.weights import Override, Profile, Weights
 from pyscheduler.readers.weights_config import weights_config
 
 

@@ -10,8 +10,8 @@ from typing import Protocol
 from pyscheduler.core import bitmap
 from pyscheduler.core.answer import pod_set, selection
 from pyscheduler.core.cluster import Cluster
+from pyscheduler.core.fabric.merge_tree import NODE_LEVEL
 from pyscheduler.core.job import NO_LIMITS, Job, Refusal, Selection
-from pyscheduler.core.merge_tree import NODE_LEVEL
 from pyscheduler.core.node import model_names
 
 __all__ = ["Baseline", "Room", "answer", "lowest", "no_answer", "rooms"]

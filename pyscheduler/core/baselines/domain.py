@@ -6,8 +6,8 @@ import numpy as np
 
 from pyscheduler.core.baselines.common import Room, answer, lowest, no_answer, rooms
 from pyscheduler.core.cluster import Cluster
+from pyscheduler.core.fabric.merge_tree import NODE_LEVEL, MergeTree
 from pyscheduler.core.job import Job, Refusal, Selection
-from pyscheduler.core.merge_tree import NODE_LEVEL, MergeTree
 
 __all__ = ["tightest_domain"]
 

@@ -12,10 +12,10 @@ from operator import itemgetter
 
 from pyscheduler.core.baselines.common import Room, answer, lowest, no_answer, rooms
 from pyscheduler.core.cluster import Cluster
-from pyscheduler.core.device_table import DeviceTable
 from pyscheduler.core.explain import plural
 from pyscheduler.core.job import Job, Refusal, Selection
-from pyscheduler.core.links import ACROSS_NODES_WEIGHT, weight
+from pyscheduler.core.machine.device_table import DeviceTable
+from pyscheduler.core.machine.links import ACROSS_NODES_WEIGHT, weight
 
 __all__ = ["kruskal_naive"]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Final
 
-from pyscheduler.core.device_class import DeviceClass, default_speeds
-from pyscheduler.core.links import behind_switch
+from pyscheduler.core.machine.device_class import DeviceClass, default_speeds
+from pyscheduler.core.machine.links import behind_switch
 
 __all__ = ["INFINIBAND", "ROCE", "Layout", "Links", "Network", "NodeShare", "share"]
 
@@ -31,7 +31,7 @@ class NodeShare:
     gpus
         How many, at least 1.
     ring_gbps
-        Bandwidth of the rings of exactly this set, GB/s, as `core.device_table.Choice.ring_gbps`; 0 if it is not known.
+        Bandwidth of the rings of exactly this set, GB/s, as `core.machine.device_table.Choice.ring_gbps`; 0 if it is not known.
         Of one GPU in an NVLink domain of several nodes: what its NVLinks carry.
     nic_gbps
         GB/s in one direction of each GPU's own NIC, or of the NIC that all of them share; 0 if it is not known.
@@ -44,7 +44,7 @@ class NodeShare:
     measured
         Whether `ring_gbps` is what a collective was measured at.
     nvlink_domain
-        Key of the multi-node NVLink domain, as `core.place.Place.nvlink_domain`.
+        Key of the multi-node NVLink domain, as `core.fabric.place.Place.nvlink_domain`.
     """
 
     gpus: int
@@ -157,7 +157,7 @@ def share(
     ring_gbps
         Ring bandwidth of that set by the device table, GB/s.
     nic_gbps, nic_shared, nvlink_domain
-        As of `NodeShare`; `core.weights.Weights.level_gbps` has the bandwidth of a NIC by GPU model.
+        As of `NodeShare`; `core.machine.weights.Weights.level_gbps` has the bandwidth of a NIC by GPU model.
     """
     members = [gpu for gpu in range(device_class.gpus) if mask >> gpu & 1]
     if not members:

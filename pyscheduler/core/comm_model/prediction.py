@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pyscheduler.core.comm_model.layout import INFINIBAND, Layout, Links, Network, NodeShare
-from pyscheduler.core.links import words
+from pyscheduler.core.machine.links import words
 
 __all__ = ["Bound", "Collective", "Prediction", "allreduce_gbps", "predict"]
 
@@ -22,7 +22,7 @@ _PCIE_US: Final = 5.7
 _NETWORK_US: Final = 14.0
 _POST_US: Final = 6.0
 _TREE_US: Final = 28.0
-# A switch hop beyond the first, there and back, as `core.weights` has it.
+# A switch hop beyond the first, there and back, as `core.machine.weights` has it.
 _HOP_US: Final = 1.0
 # Tree bandwidth of that of a ring: tuning.cc.
 _TREE_SHARE: Final = 0.92

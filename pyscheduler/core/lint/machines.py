@@ -11,11 +11,11 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Final
 
-from pyscheduler.core.document import Gpu, NodeDocument
 from pyscheduler.core.explain import plural
 from pyscheduler.core.findings import Finding, Severity
-from pyscheduler.core.links import Kind
 from pyscheduler.core.lint.words import some
+from pyscheduler.core.machine.document import Gpu, NodeDocument
+from pyscheduler.core.machine.links import Kind
 from pyscheduler.core.record import NodeRecord
 
 __all__ = [

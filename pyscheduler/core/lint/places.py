@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from pyscheduler.core.explain import plural
-from pyscheduler.core.fabric_checks import inversions
+from pyscheduler.core.fabric.fabric_checks import inversions
+from pyscheduler.core.fabric.place import Domain, Place
 from pyscheduler.core.findings import Finding, Severity
 from pyscheduler.core.lint.words import shares, some
-from pyscheduler.core.place import Domain, Place
 from pyscheduler.core.record import NodeRecord
 
 __all__ = [

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from pyscheduler.core.document import Gpu, NodeDocument
+from pyscheduler.core.machine.document import Gpu, NodeDocument
 from pyscheduler.core.presets.machines import MACHINES
 from pyscheduler.core.presets.products import for_product
 from pyscheduler.errors import PyschedulerError

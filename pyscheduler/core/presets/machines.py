@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Final
 
-from pyscheduler.core.document import Nic
-from pyscheduler.core.links import Link
+from pyscheduler.core.machine.document import Nic
+from pyscheduler.core.machine.links import Link
 
 __all__ = ["MACHINES", "PCIE_COUNTS", "Machine"]
 

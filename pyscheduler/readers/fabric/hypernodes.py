@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
+from pyscheduler.core.fabric.place import Place
 from pyscheduler.core.findings import Finding, Severity
-from pyscheduler.core.place import Place
 from pyscheduler.readers.fabric.hypernode_members import Members
 from pyscheduler.readers.fabric.places import Placement, domain_of
 from pyscheduler.readers.text.parts import integer, some

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from pyscheduler.core.fabric_checks import inversions
-from pyscheduler.core.place import Place
+from pyscheduler.core.fabric.fabric_checks import inversions
+from pyscheduler.core.fabric.place import Place
 from pyscheduler.readers.fabric.label_families import CLIQUE, FAMILIES, Family, Level, is_known
 from pyscheduler.readers.fabric.label_meaning import lacking, missing
 from pyscheduler.readers.fabric.node_list import Entry, entries

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from pyscheduler.core.fabric.place import NOWHERE, Place
 from pyscheduler.core.findings import Finding
-from pyscheduler.core.place import NOWHERE, Place
 from pyscheduler.readers.fabric.label_families import CLIQUE, KEYS
 from pyscheduler.readers.fabric.label_meaning import Meaning, meaning, missing
 from pyscheduler.readers.fabric.rules import PoolConfig, Rules

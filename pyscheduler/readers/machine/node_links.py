@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from pyscheduler.core.links import Link
+from pyscheduler.core.machine.links import Link
 from pyscheduler.readers.reading import Finding
 
 __all__ = ["agreed", "mismatches"]

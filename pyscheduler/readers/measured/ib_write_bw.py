@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from pyscheduler.core.document import Measured
+from pyscheduler.core.machine.document import Measured
 from pyscheduler.readers.measured.output import Notes, Results, bare_lines, positive
 
 __all__ = ["TOOL", "read", "recognises"]

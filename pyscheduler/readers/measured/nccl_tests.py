@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from pyscheduler.core.document import Measured
+from pyscheduler.core.machine.document import Measured
 from pyscheduler.readers.measured.nccl_runs import Run, find_runs
 from pyscheduler.readers.measured.nccl_table import Row, is_header, rank
 from pyscheduler.readers.measured.output import Notes, Results, bare_lines

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
-from pyscheduler.core.document import Measured
 from pyscheduler.core.findings import Finding, Severity
+from pyscheduler.core.machine.document import Measured
 from pyscheduler.readers.reading import RefusedError
 from pyscheduler.readers.text.terminal_text import plain_lines
 

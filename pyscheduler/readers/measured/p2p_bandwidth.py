@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import combinations
 from typing import Final
 
-from pyscheduler.core.document import Measured
+from pyscheduler.core.machine.document import Measured
 from pyscheduler.readers.measured.output import Notes, Results, bare_lines
 from pyscheduler.readers.measured.p2p_matrix import Matrix, find_matrices, is_banner, title
 from pyscheduler.readers.text.parts import some

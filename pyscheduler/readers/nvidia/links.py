@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Final, Literal
 
-from pyscheduler.core.links import Link
+from pyscheduler.core.machine.links import Link
 from pyscheduler.readers.machine.node_links import agreed, mismatches
 from pyscheduler.readers.nvidia.affinity import Affinities
 from pyscheduler.readers.nvidia.matrix import Row, Table, is_gpu

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from pyscheduler.core.links import Link
+from pyscheduler.core.machine.links import Link
 from pyscheduler.readers.nvidia.gpu_list import Card, cards
 from pyscheduler.readers.nvidia.hosts import host_names
 from pyscheduler.readers.nvidia.line_labels import labelled, other_labels

@@ -9,9 +9,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from pyscheduler.core.carrying import Demand
-from pyscheduler.core.merge_tree import MergeTree
-from pyscheduler.core.parts import Part, cheapest_nodes, fewest_parts, largest_parts, parts_below
+from pyscheduler.core.fabric.carrying import Demand
+from pyscheduler.core.fabric.merge_tree import MergeTree
+from pyscheduler.core.fabric.parts import Part, cheapest_nodes, fewest_parts, largest_parts, parts_below
 
 __all__ = ["Filling", "Share"]
 
@@ -44,7 +44,7 @@ class Filling:
     demand
         The counts.
     signatures
-        Which counts each position from `base` on can carry, see `core.carrying`.
+        Which counts each position from `base` on can carry, see `core.fabric.carrying`.
     base
         First position of the domain.
     """

@@ -12,9 +12,9 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from pyscheduler.core.device_class import DeviceClass, TopologyPolicy
 from pyscheduler.core.job import UNKNOWN_MODEL, Limits
-from pyscheduler.core.links import Kind
+from pyscheduler.core.machine.device_class import DeviceClass, TopologyPolicy
+from pyscheduler.core.machine.links import Kind
 
 __all__ = ["Rules", "admits", "admitted", "allowed", "nearest", "numa_nodes_needed", "rules"]
 

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from pyscheduler.core.place import Domain
+from pyscheduler.core.fabric.place import Domain
 
 __all__ = ["Tightness"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyscheduler.core.device_class import DeviceClass
-from pyscheduler.core.links import Kind
+from pyscheduler.core.machine.device_class import DeviceClass
+from pyscheduler.core.machine.links import Kind
 
 __all__ = ["partial_set_note"]
 

@@ -8,13 +8,13 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from pyscheduler.core.admission import Rules, allowed
-from pyscheduler.core.choice import Choice, Offer
-from pyscheduler.core.device_class import DeviceClass
-from pyscheduler.core.disjoint import part, worst_rings
-from pyscheduler.core.leftovers import ALIGNED_PAIRS
-from pyscheduler.core.rings import ring_order
-from pyscheduler.core.set_worth import SetWorth, judge
+from pyscheduler.core.machine.admission import Rules, allowed
+from pyscheduler.core.machine.choice import Choice, Offer
+from pyscheduler.core.machine.device_class import DeviceClass
+from pyscheduler.core.machine.disjoint import part, worst_rings
+from pyscheduler.core.machine.leftovers import ALIGNED_PAIRS
+from pyscheduler.core.machine.rings import ring_order
+from pyscheduler.core.machine.set_worth import SetWorth, judge
 
 __all__ = ["EXACT_GPUS", "ExactSearch"]
 

@@ -11,11 +11,11 @@ from dataclasses import replace
 from itertools import combinations, product
 from typing import TypeVar
 
-from pyscheduler.core.document import Gpu, Measured, Nic, NodeDocument
 from pyscheduler.core.findings import Finding
-from pyscheduler.core.links import UNKNOWN_LINK, Kind, Link, words
-from pyscheduler.core.merge_match import MergeError
-from pyscheduler.core.merge_views import Notes, View, views_of
+from pyscheduler.core.machine.document import Gpu, Measured, Nic, NodeDocument
+from pyscheduler.core.machine.links import UNKNOWN_LINK, Kind, Link, words
+from pyscheduler.core.machine.merge_match import MergeError
+from pyscheduler.core.machine.merge_views import Notes, View, views_of
 
 __all__ = ["MergeError", "merge"]
 

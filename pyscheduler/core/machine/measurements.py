@@ -1,6 +1,6 @@
 """What was measured on a node, against what its link types say: figures that replace defaults, and links that are not what they seem.
 
-Pure arithmetic on one document; `core.classify` puts it into the class.
+Pure arithmetic on one document; `core.machine.classify` puts it into the class.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from itertools import combinations
 from statistics import median
 from typing import Final
 
-from pyscheduler.core.document import Measured, NodeDocument
 from pyscheduler.core.findings import Finding
-from pyscheduler.core.links import Kind, Link
+from pyscheduler.core.machine.document import Measured, NodeDocument
+from pyscheduler.core.machine.links import Kind, Link
 
 __all__ = ["Fading", "pair_speeds", "ring_mbps"]
 

@@ -11,13 +11,13 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Final
 
-from pyscheduler.core.device_class import DeviceClass, TopologyPolicy, cost_shares, default_speeds
-from pyscheduler.core.document import NodeDocument
 from pyscheduler.core.findings import Finding, Severity
-from pyscheduler.core.links import UNKNOWN_LINK, Kind, Link
-from pyscheduler.core.measurements import Fading, pair_speeds, ring_mbps
+from pyscheduler.core.machine.device_class import DeviceClass, TopologyPolicy, cost_shares, default_speeds
+from pyscheduler.core.machine.document import NodeDocument
+from pyscheduler.core.machine.links import UNKNOWN_LINK, Kind, Link
+from pyscheduler.core.machine.measurements import Fading, pair_speeds, ring_mbps
+from pyscheduler.core.machine.weights import Profile, Weights
 from pyscheduler.core.record import NodeRecord
-from pyscheduler.core.weights import Profile, Weights
 
 __all__ = ["class_by_hash", "class_of", "classify", "completed", "filled"]
 

@@ -25,13 +25,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeVar
 
-from pyscheduler.core.admission import Rules, nearest, rules
-from pyscheduler.core.choice import Choice, Offer
-from pyscheduler.core.device_class import DeviceClass, TopologyPolicy, class_hash
-from pyscheduler.core.exact_search import EXACT_GPUS, ExactSearch
 from pyscheduler.core.job import NO_LIMITS, Limits
-from pyscheduler.core.large_search import LargeSearch
-from pyscheduler.core.mesh import partial_set_note
+from pyscheduler.core.machine.admission import Rules, nearest, rules
+from pyscheduler.core.machine.choice import Choice, Offer
+from pyscheduler.core.machine.device_class import DeviceClass, TopologyPolicy, class_hash
+from pyscheduler.core.machine.exact_search import EXACT_GPUS, ExactSearch
+from pyscheduler.core.machine.large_search import LargeSearch
+from pyscheduler.core.machine.mesh import partial_set_note
 
 __all__ = ["MAX_GPUS", "Choice", "DeviceClass", "DeviceTable", "Offer", "TooManyGpusError", "TopologyPolicy", "class_hash"]
 

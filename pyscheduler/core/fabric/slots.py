@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from pyscheduler.core.merge_tree import MergeTree
+from pyscheduler.core.fabric.merge_tree import MergeTree
 
 __all__ = ["COUNT_ONLY", "SlotIndex", "Slots", "Supply"]
 

@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from pyscheduler.core.device_class import DeviceClass
-from pyscheduler.core.machine_graph import MachineGraph, Vertex, machine_graph
-from pyscheduler.core.place import Domain, Place
-from pyscheduler.core.weights import Weights
+from pyscheduler.core.fabric.place import Domain, Place
+from pyscheduler.core.machine.device_class import DeviceClass
+from pyscheduler.core.machine.machine_graph import MachineGraph, Vertex, machine_graph
+from pyscheduler.core.machine.weights import Weights
 
 __all__ = ["TopologyGraph", "build"]
 

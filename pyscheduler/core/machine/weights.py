@@ -1,6 +1,6 @@
 """How fast the links and levels count: defaults, what the operator configures, and benchmarks, which fade with age.
 
-Two profiles. ``bandwidth`` (default): GB/s of each link type and GPU model (`core.links`), cost in microseconds per MB.
+Two profiles. ``bandwidth`` (default): GB/s of each link type and GPU model (`core.machine.links`), cost in microseconds per MB.
 ``classic``: the scale NVLink 1, PCIe switch 5, across sockets 15, across nodes 50, whatever the machine.
 """
 
@@ -10,7 +10,7 @@ import enum
 from dataclasses import dataclass
 from typing import Final
 
-from pyscheduler.core.links import ACROSS_NODES_WEIGHT, Kind, Link, gbps, weight, words
+from pyscheduler.core.machine.links import ACROSS_NODES_WEIGHT, Kind, Link, gbps, weight, words
 
 __all__ = ["Override", "Profile", "Weights"]
 

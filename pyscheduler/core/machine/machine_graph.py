@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Final
 
-from pyscheduler.core.device_class import DeviceClass
-from pyscheduler.core.links import UNKNOWN_LINK, Kind, Link, behind_switch
-from pyscheduler.core.weights import Weights
+from pyscheduler.core.machine.device_class import DeviceClass
+from pyscheduler.core.machine.links import UNKNOWN_LINK, Kind, Link, behind_switch
+from pyscheduler.core.machine.weights import Weights
 
 __all__ = ["Edge", "MachineGraph", "Vertex", "machine_graph"]
 

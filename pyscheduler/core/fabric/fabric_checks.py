@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
+from pyscheduler.core.fabric.place import Place
 from pyscheduler.core.findings import Finding
-from pyscheduler.core.place import Place
 
 __all__ = ["inversions"]
 

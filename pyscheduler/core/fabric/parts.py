@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from pyscheduler.core.merge_tree import MergeTree
+from pyscheduler.core.fabric.merge_tree import MergeTree
 
 __all__ = ["Part", "cheapest_nodes", "fewest_parts", "largest_parts", "parts_below"]
 
@@ -54,7 +54,7 @@ def fewest_parts(covers: Ints, needs: Ints, most: int) -> list[list[int]]:
     Parameters
     ----------
     covers
-        By part and test, how many of its nodes carry one of the test's counts, shape (parts, tests); see `core.carrying`.
+        By part and test, how many of its nodes carry one of the test's counts, shape (parts, tests); see `core.fabric.carrying`.
     needs
         By test, how many must.
     most

@@ -15,12 +15,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from pyscheduler.core.admission import Rules, admits, numa_nodes_needed
-from pyscheduler.core.choice import Choice, Offer
-from pyscheduler.core.device_class import DeviceClass, default_speeds
-from pyscheduler.core.large_growth import grown, swapped
-from pyscheduler.core.large_ring import ring_floor, wide_ring
-from pyscheduler.core.links import behind_switch
+from pyscheduler.core.machine.admission import Rules, admits, numa_nodes_needed
+from pyscheduler.core.machine.choice import Choice, Offer
+from pyscheduler.core.machine.device_class import DeviceClass, default_speeds
+from pyscheduler.core.machine.large_growth import grown, swapped
+from pyscheduler.core.machine.large_ring import ring_floor, wide_ring
+from pyscheduler.core.machine.links import behind_switch
 
 __all__ = ["LargeSearch"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyscheduler.core.document import Gpu, Nic, NodeDocument
+from pyscheduler.core.machine.document import Gpu, Nic, NodeDocument
 from pyscheduler.errors import PyschedulerError
 
 __all__ = ["MergeError", "gpu_places", "nic_keys"]

@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from pyscheduler.core import bitmap
-from pyscheduler.core.merge_tree import MergeTree, merge_tree
+from pyscheduler.core.fabric.merge_tree import MergeTree, merge_tree
+from pyscheduler.core.fabric.place import NOWHERE, Place
+from pyscheduler.core.fabric.slots import SlotIndex, Slots, Supply
 from pyscheduler.core.node import NodeState
-from pyscheduler.core.place import NOWHERE, Place
 from pyscheduler.core.request import Shape
-from pyscheduler.core.slots import SlotIndex, Slots, Supply
 
 __all__ = ["INDEXES_MAX", "Fleet"]
 

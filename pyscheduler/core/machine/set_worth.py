@@ -14,11 +14,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from pyscheduler.core.admission import admitted
-from pyscheduler.core.device_class import DeviceClass, default_speeds
-from pyscheduler.core.leftovers import ALIGNED_PAIRS, leftovers
-from pyscheduler.core.links import Link, behind_switch
-from pyscheduler.core.rings import bottlenecks, packing
+from pyscheduler.core.machine.admission import admitted
+from pyscheduler.core.machine.device_class import DeviceClass, default_speeds
+from pyscheduler.core.machine.leftovers import ALIGNED_PAIRS, leftovers
+from pyscheduler.core.machine.links import Link, behind_switch
+from pyscheduler.core.machine.rings import bottlenecks, packing
 
 __all__ = ["Ints", "SetWorth", "judge"]
 

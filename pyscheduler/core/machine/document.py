@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pyscheduler.core.findings import Finding
-from pyscheduler.core.links import UNKNOWN_LINK, Link
+from pyscheduler.core.machine.links import UNKNOWN_LINK, Link
 
 __all__ = ["POLICIES", "Gpu", "Measured", "Nic", "NodeDocument"]
 

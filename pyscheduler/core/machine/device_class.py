@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from pyscheduler.core.links import UNKNOWN_LINK, Kind, Link, gbps
+from pyscheduler.core.machine.links import UNKNOWN_LINK, Kind, Link, gbps
 
 __all__ = ["DeviceClass", "TopologyPolicy", "class_hash", "cost_shares", "default_speeds"]
 
@@ -46,7 +46,7 @@ class DeviceClass:
         Distance of each GPU from each NIC, one row per GPU; empty where no NIC is known.
     speeds
         Bandwidth of each pair in MB/s, one direction, in the order of `links`, where it is not that of the link types
-        (`core.links.gbps`) but configured or measured; empty if the link types say it all.
+        (`core.machine.links.gbps`) but configured or measured; empty if the link types say it all.
     ring_mbps
         Measured bus bandwidth of a collective of all GPUs in MB/s, None if none was measured.
     costs

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pyscheduler.core.carrying import KINDS_MAX, Demand
-from pyscheduler.core.filling import Filling, Share
-from pyscheduler.core.merge_tree import NVLINK_LEVEL, MergeTree
+from pyscheduler.core.fabric.carrying import KINDS_MAX, Demand
+from pyscheduler.core.fabric.filling import Filling, Share
+from pyscheduler.core.fabric.merge_tree import NVLINK_LEVEL, MergeTree
 
 __all__ = ["Share", "Spread", "Spreader", "balanced", "nodes_needed"]
 

@@ -6,7 +6,7 @@ Where domains of one tier overlap without one holding the other (an NVLink domai
 become one vertex, as in Kruskal's algorithm; which domain each node is in is kept beside it (`own`).
 
 The leaves of the tree are nodes, in an order in which every vertex is a range of positions: a depth-first walk, ties in
-the order of (path from the outermost domain, name). The static part: counters over it are in `core.slots`.
+the order of (path from the outermost domain, name). The static part: counters over it are in `core.fabric.slots`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from pyscheduler.core.place import Domain, Place
+from pyscheduler.core.fabric.place import Domain, Place
 
 __all__ = ["NODE_LEVEL", "NVLINK_LEVEL", "MergeTree", "merge_tree", "tiers"]
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from pyscheduler.core.document import Nic, NodeDocument
 from pyscheduler.core.findings import Finding
-from pyscheduler.core.merge_match import gpu_places, nic_keys
+from pyscheduler.core.machine.document import Nic, NodeDocument
+from pyscheduler.core.machine.merge_match import gpu_places, nic_keys
 
 __all__ = ["Notes", "View", "views_of"]
 
