@@ -100,7 +100,7 @@ def _read(path: Path) -> dict[str, Any]:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as cause:
         raise ConfigError(f"{path}: cannot be read ({cause.strerror}): name an existing file with --config") from cause
-    except yaml.YAMLError as cause:
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as cause:
         raise ConfigError(f"{path}: is not YAML ({' '.join(str(cause).split())})") from cause
     if raw is None:
         return {}

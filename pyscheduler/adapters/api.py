@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 import kubernetes
 import urllib3
-from kubernetes.config import ConfigException, load_incluster_config, load_kube_config
+from kubernetes.config import load_incluster_config, load_kube_config
 from urllib3.exceptions import HTTPError
 
 from pyscheduler.errors import KubernetesError
@@ -52,10 +52,11 @@ class ApiServer:
                 load_kube_config(kubeconfig, client_configuration=configuration)
             else:
                 load_incluster_config(client_configuration=configuration)
-        except (ConfigException, OSError) as cause:
+        # The package answers a file of another form with whatever error it runs into.
+        except Exception as cause:
             what = f"kubeconfig {kubeconfig}" if kubeconfig else "the pod's service account"
             raise KubernetesError(
-                f"{what} cannot be used ({cause}): name a readable kubeconfig, or run in a pod that has a service account"
+                f"{what} cannot be used ({type(cause).__name__}: {' '.join(str(cause).split())[:300]}): name a readable kubeconfig, or run in a pod that has a service account"
             ) from cause
         configuration.connection_pool_maxsize = 8
         self._configuration = configuration

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from pyscheduler.cli.input_text import YAML_LIMIT_CHARS, InputError, as_json, decode, read_bytes
+from pyscheduler.readers.class_document import LABEL
 from pyscheduler.readers.cluster_objects import ClusterObjects
 from pyscheduler.readers.reading import RefusedError
 from pyscheduler.readers.text.json_text import json_or_none
@@ -41,11 +42,19 @@ def cluster_of(files: Iterable[str]) -> ClusterObjects:
 
 def sort_in(raw: Any, objects: ClusterObjects) -> bool:
     """Put the object where it belongs. Return whether it is of any use."""
-    kind = raw.get("kind") if isinstance(raw, dict) else "Node"
+    kind = str(raw.get("kind")) if isinstance(raw, dict) else "Node"
     places = {"Node": objects.nodes, "ConfigMap": objects.classes, "HyperNode": objects.fabric, "Topology": objects.fabric}
-    if kind in places:
+    useful = kind in places and (kind != "ConfigMap" or _is_class(raw))
+    if useful:
         places[kind].append(raw)
-    return kind in places
+    return useful
+
+
+def _is_class(raw: Mapping[str, Any]) -> bool:
+    """Tell whether a ConfigMap holds a class of machines; a cluster has many others."""
+    meta = raw.get("metadata")
+    labels = meta.get("labels") if isinstance(meta, Mapping) else None
+    return isinstance(labels, Mapping) and LABEL in labels
 
 
 def _loaded(file: str) -> Any:

@@ -19,7 +19,6 @@ from pyscheduler.core.cluster import Cluster
 from pyscheduler.core.findings import Finding
 from pyscheduler.core.model import NodeFacts, PodFacts, binding_order
 from pyscheduler.core.record import NodeRecord
-from pyscheduler.readers.class_document import LABEL
 from pyscheduler.readers.cluster_objects import ClusterObjects
 from pyscheduler.readers.objects import ObjectReader
 
@@ -61,7 +60,7 @@ def of_file(file: str, raw: Any, config: Config, resource: str | None) -> Scene:
                 findings.append(unread_pod(f"{seen} of the file: {type(cause).__name__}: {cause}"))
             else:
                 pods += [pod] if pod and not pod.finished else []
-        elif kind != "ConfigMap" or _is_class(each):
+        else:
             sort_in(each, objects)
     if not objects.nodes:
         raise InputError(f"{file}: holds no Node objects: pass what `kubectl get nodes,pods -A -o json` prints, or a snapshot")
@@ -122,13 +121,6 @@ def scene_of(
 def unread_pod(what: str) -> Finding:
     """Return the finding on a pod that cannot be read."""
     return Finding("pod-unreadable", f"pod {what}: what it holds is not known")
-
-
-def _is_class(raw: Mapping[str, Any]) -> bool:
-    """Tell whether a ConfigMap holds a class of machines; a cluster has many others."""
-    meta = raw.get("metadata")
-    labels = meta.get("labels") if isinstance(meta, Mapping) else None
-    return isinstance(labels, Mapping) and LABEL in labels
 
 
 def _name(raw: Mapping[str, Any]) -> Any:

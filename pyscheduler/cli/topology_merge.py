@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["class_map", "merge"]
 
 _LISTED: Final = 4
+# Bytes that all annotations of an object may have (Kubernetes, TotalAnnotationSizeLimitB).
+_ANNOTATIONS_MAX: Final = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,11 @@ def merge(
     text = node_document.dump(merged, shared=form == "shared")
     if output == "json":
         typer.echo(text)
+        if len(text) > _ANNOTATIONS_MAX:
+            typer.echo(
+                f"document-too-large: {len(text)} bytes are more than the annotations of an object may have; use --form shared",
+                err=True,
+            )
         for warning in merged.warnings:
             typer.echo(f"{warning.code}: {warning.message}", err=True)
         return

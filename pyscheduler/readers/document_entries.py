@@ -26,6 +26,10 @@ __all__ = [
     "warnings_of",
 ]
 
+# Linux numbers at most 1,024 NUMA nodes (CONFIG_NODES_SHIFT).
+_NUMA_MAX: Final = 1024
+# No GPU has as many NVLinks.
+_NVLINKS_MAX: Final = 100
 _TOOLS: Final = ("nccl-tests", "p2p-bandwidth", "ib-write-bw")
 # No tool prints more than three digits.
 _COST_MAX: Final = 1_000_000
@@ -67,16 +71,18 @@ def _gpu(entry: Any) -> Gpu | None:
     name = get("id")
     if not isinstance(name, str) or not name:
         return None
+    active = get("nvlink_active")
     uuid, pci, model, affinity, numa = get("uuid"), get("pci"), get("model"), get("cpu_affinity"), get("numa")
     return Gpu(
         name,
         uuid if isinstance(uuid, str) and uuid else None,
         pci if isinstance(pci, str) and pci else None,
         model if isinstance(model, str) and model else None,
-        numa if type(numa) is int and numa >= 0 else None,
+        numa if type(numa) is int and 0 <= numa < _NUMA_MAX else None,
         affinity if isinstance(affinity, str) and affinity else None,
         # A card that is split is not given out as a whole one.
-        get("healthy", True) is True and get("whole", True) is not False,
+        get("healthy", True) is True and get("whole", True) is True,
+        active if type(active) is int and 0 <= active < _NVLINKS_MAX else None,
     )
 
 

@@ -39,6 +39,8 @@ __all__ = ["VERSION", "dump", "of_json", "parse"]
 
 VERSION: Final = 1
 
+# What was found where a GPU or link of the document was left out.
+_LOST: Final = frozenset({"gpu-unusable", "link-unusable", "link-unknown-type"})
 _HINT: Final = "see the node document in the README, or remove the annotation"
 # GPUs and NICs of a document: no machine has as many, and every two of them are looked at.
 _MOST: Final = 256
@@ -86,7 +88,7 @@ def of_json(raw: Any) -> NodeDocument:
         boot_id=text_of(raw, "boot_id"),
         class_hash=text_of(raw, "class_hash"),
         topology_policy=policy_of(raw.get("topology_policy"), found),
-        complete=raw.get("complete") is not False,
+        complete=raw.get("complete") is not False and not any(each.code in _LOST for each in found),
         warnings=warnings_of(raw.get("warnings")) if raw.get("warnings") else (),
         findings=tuple(found),
     )

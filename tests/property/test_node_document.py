@@ -248,7 +248,7 @@ def documents(draw: st.DrawFn) -> NodeDocument:
             draw(st.just(f"uuid {at}-{'x' * 7}") | st.none()),
             draw(MAYBE),
             draw(MAYBE),
-            draw(st.none() | st.integers(0, 2**40)),
+            draw(st.none() | st.integers(0, 1023)),
             draw(MAYBE),
             draw(st.booleans()),
         )

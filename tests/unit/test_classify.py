@@ -228,3 +228,11 @@ def test_distances_of_nics_are_in_the_hash() -> None:
         for kind in ("PIX", "PXB", "SYS")
     }
     assert len(hashes | {class_hash(class_of(document))}) == 4
+
+
+def test_no_pair_counts_with_more_nvlinks_than_are_up() -> None:
+    document = NodeDocument(
+        tuple(Gpu(f"GPU{i}", nvlink_active=active) for i, active in enumerate((18, 9, 0, None))),
+        links=dict.fromkeys(combinations(range(4), 2), Link.parse("NV18")),
+    )
+    assert [str(link) for link in class_of(document).links] == ["NV9", "?", "NV18", "?", "NV9", "?"]

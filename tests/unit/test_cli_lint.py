@@ -306,3 +306,11 @@ def test_names_do_not_steer_the_terminal():
     shown = text(Finding("c", "domain [red]a[/] \x1b[31mb\n", "", "n1"))
 
     assert "  n1: domain [red]a[/] ?[31mb?" in shown.splitlines()
+
+
+def test_config_maps_that_are_no_classes_are_none_of_ours(run, file):
+    others = [
+        {"kind": "ConfigMap", "metadata": {"name": f"c{i}", "labels": labels}} for i, labels in enumerate(({"app": "x"}, None))
+    ]
+
+    assert run(file(listed(*HEALTHY, *others))).code == 0

@@ -152,3 +152,11 @@ def test_all_problems_of_a_fabric_are_listed_with_those_of_the_rest(tmp_path: Pa
         Config.load(_file(tmp_path, "fabric: {source: x, pools: [{nam: a}]}\nhttp_port: -1"))
     paths = ("fabric.source:", "pools[0].nam:", "pools[0].name:", "pools[0].levels:", "http_port:")
     assert all(path in str(caught.value) for path in paths)
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"[" * 5000], ids=["no text", "nested without end"])
+def test_what_is_no_yaml_is_one_problem_and_no_traceback(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"config\.yaml: is not YAML"):
+        Config.load(path)

@@ -56,7 +56,8 @@ def document_older_than_boot(node: NodeRecord) -> Iterator[Finding]:
 
 def capacity_differs(node: NodeRecord) -> Iterator[Finding]:
     """Find a node whose kubelet has another number of GPUs than the document."""
-    if node.document is None or node.capacity == len(node.document.gpus):
+    # Split cards are in the document, and are no whole GPUs to the kubelet.
+    if node.document is None or node.capacity in {len(node.document.gpus), sum(gpu.healthy for gpu in node.document.gpus)}:
         return
     listed = plural(len(node.document.gpus))
     if node.capacity < len(node.document.gpus):

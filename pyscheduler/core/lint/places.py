@@ -173,6 +173,6 @@ def nvlink_domain_split(nodes: Sequence[NodeRecord]) -> Iterator[Finding]:
                 yield Finding(
                     "nvlink-domain-split",
                     f"NVLink domain {domain} lies in {len(parts)} {level}: {shares(parts)}",
-                    f"correct the label of {level} or of the NVLink domain on the smaller part: one NVLink domain is in one rack",
+                    f"correct the label of {level} or of the NVLink domain on the smaller part; nothing need be done where one NVLink domain spans racks (NVL36x2)",
                 )
                 break

@@ -33,13 +33,22 @@ def class_of(document: NodeDocument) -> DeviceClass:
     return DeviceClass(
         models=tuple(gpu.model for gpu in document.gpus),
         numa=tuple(gpu.numa for gpu in document.gpus),
-        links=tuple(document.links.get(pair, UNKNOWN_LINK) for pair in combinations(gpus, 2)),
+        links=tuple(_up(document, pair) for pair in combinations(gpus, 2)),
         policy=TopologyPolicy(document.topology_policy or "none"),
         nic_links=tuple(tuple(links.get((gpu, nic), UNKNOWN_LINK) for nic in nics) for gpu in gpus) if nics else (),
         costs=tuple(document.costs.get(pair) for pair in combinations(gpus, 2)) if document.costs else (),
         nics=tuple(nic.id for nic in document.nics),
         nic_names=tuple(nic.name for nic in document.nics),
     )
+
+
+def _up(document: NodeDocument, pair: Pair) -> Link:
+    """Return the link of a pair, with no more NVLinks than are up at both ends."""
+    link = document.links.get(pair, UNKNOWN_LINK)
+    active = [up for gpu in pair if (up := document.gpus[gpu].nvlink_active) is not None]
+    if link.kind is not Kind.NVLINK or min(active, default=link.count) >= link.count:
+        return link
+    return Link(Kind.NVLINK, min(active)) if min(active) else UNKNOWN_LINK
 
 
 def class_by_hash(document: NodeDocument, classes: Mapping[str, DeviceClass]) -> DeviceClass | Finding:

@@ -18,7 +18,10 @@ POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU; None where something is not known. An unhealthy one is never given out."""
+    """One GPU; None where something is not known. An unhealthy one is never given out.
+
+    `nvlink_active` is how many of its NVLinks are up: none of its pairs has more.
+    """
 
     id: str
     uuid: str | None = None
@@ -27,6 +30,7 @@ class Gpu:
     numa: int | None = None
     cpu_affinity: str | None = None
     healthy: bool = True
+    nvlink_active: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,6 +95,7 @@ def _gpu(said: Sequence[tuple[Gpu, str]], notes: Notes) -> Gpu:
         numa=_settled([(gpu.numa, source) for gpu, source in said], name, "NUMA node", notes),
         cpu_affinity=_settled([(gpu.cpu_affinity, source) for gpu, source in said], name, "CPU affinity", notes),
         healthy=all(gpu.healthy for gpu, _ in said),
+        nvlink_active=min((gpu.nvlink_active for gpu, _ in said if gpu.nvlink_active is not None), default=None),
     )
 
 

@@ -12,6 +12,8 @@ from pyscheduler.readers.fabric.rules import FabricConfig, PoolConfig, Source
 __all__ = ["fabric_config"]
 
 _NEAREST_FIRST: Final = "nearest-first"
+# What a single node, and an NVLink domain over nodes, are called among levels.
+_TAKEN: Final = ("node", "nvlink-domain")
 _ORDERS: Final = (_NEAREST_FIRST, "farthest-first")
 # An optional DNS name and a slash, then a name of at most 63 characters (Kubernetes, "Labels and Selectors").
 _LABEL_KEY: Final = re.compile(r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
@@ -67,6 +69,8 @@ class _Reader:
             return Level(label, (label,))
         known = self._mapping(path, raw, ("name", "label"), ("name", "label"))
         name = self._text(f"{path}.name", known["name"]) if "name" in known else ""
+        if name in _TAKEN:
+            self._problem(f"{path}.name", f"{name!r} is the name of a level of its own; choose another one")
         return Level(name, (self._label(f"{path}.label", known["label"]) if "label" in known else "",))
 
     def _selector(self, path: str, raw: Any) -> tuple[tuple[str, str], ...]:
