@@ -10,15 +10,19 @@ import typer
 
 from pyscheduler import __version__
 from pyscheduler.cli import topology
-from pyscheduler.cli.place import OneLineCommand, place
-from pyscheduler.errors import PyschedulerError
+from pyscheduler.cli.place import place
+from pyscheduler.cli.terminal import printable
+from pyscheduler.cli.usage import OneLineCommand, OneLineGroup
+from pyscheduler.errors import ConfigError, PyschedulerError
 
 __all__ = ["main"]
 
 # The exit code for input that cannot be used.
 UNUSABLE = 2
+# What stands between the problems of a configuration.
+_NEXT_PROBLEM = "\n  "
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(cls=OneLineGroup, add_completion=False, pretty_exceptions_enable=False)
 app.add_typer(topology.app, name="topology")
 app.command(cls=OneLineCommand)(place)
 
@@ -28,13 +32,13 @@ def root() -> None:
     """Places pods on the best-connected GPUs of a Kubernetes cluster."""
 
 
-@app.command()
+@app.command(cls=OneLineCommand)
 def version() -> None:
     """Print the version."""
     typer.echo(__version__)
 
 
-@app.command()
+@app.command(cls=OneLineCommand)
 def serve(
     config: Annotated[Path | None, typer.Option(help="YAML file; without it the defaults count.")] = None,
     socket: Annotated[str | None, typer.Option(help="Unix socket that the scheduler dials.")] = None,
@@ -53,7 +57,13 @@ def serve(
 def main() -> None:
     """Run the command line."""
     try:
-        app()
+        app(prog_name="pyscheduler")
     except PyschedulerError as failure:
-        sys.stderr.write(f"pyscheduler: {failure}\n")
+        sys.stderr.write(f"pyscheduler: {_told(failure)}\n")
         raise SystemExit(UNUSABLE) from None
+
+
+def _told(failure: PyschedulerError) -> str:
+    """Return the text of `failure` for a terminal. A list of the problems of a configuration keeps its lines."""
+    lines = str(failure).split(_NEXT_PROBLEM) if isinstance(failure, ConfigError) else [str(failure)]
+    return _NEXT_PROBLEM.join(map(printable, lines))

@@ -6,28 +6,11 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from typer._click import Context
 from typer._click.core import ParameterSource
-from typer._click.exceptions import UsageError
-from typer.core import TyperCommand
 
-from pyscheduler.cli.input_text import InputError
-
-__all__ = ["OneLineCommand", "place"]
+__all__ = ["place"]
 
 Mode = Literal["best", "kruskal-naive", "first-fit", "random", "least-allocated", "most-allocated", "tightest-domain"]
-
-
-class OneLineCommand(TyperCommand):
-    """A command whose wrong options are one line on stderr, as all other input that cannot be used."""
-
-    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
-        """Read the options."""
-        try:
-            return super().parse_args(ctx, args)
-        except UsageError as failure:
-            fault = " ".join(failure.format_message().split()).rstrip(".")
-            raise InputError(f"{fault}; see `pyscheduler place --help`") from None
 
 
 def place(

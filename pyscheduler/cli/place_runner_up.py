@@ -81,7 +81,7 @@ def _others(scene: Scene, job: Job, selection: Selection) -> Iterator[Selection]
 
 
 def _models(state: NodeState, mask: int) -> list[str]:
-    models = state.facts.machine.table.device_class.models if state.facts.machine else ()
+    models = state.facts.machine.table.device_class.known_models if state.facts.machine else ()
     return model_names(model for gpu, model in enumerate(models) if mask >> gpu & 1)
 
 

@@ -8,6 +8,8 @@ from typing import Any, Final
 from pyscheduler.cli.input_text import as_json
 from pyscheduler.errors import DocumentError
 from pyscheduler.readers import formats, node_document
+from pyscheduler.readers.machine import hwloc, nccl_xml
+from pyscheduler.readers.nvidia import smi_xml
 from pyscheduler.readers.reading import Reading, RefusedError
 from pyscheduler.readers.text.json_text import json_or_none
 
@@ -15,6 +17,11 @@ __all__ = ["reading"]
 
 # Our own node document, as a tool's output that needs no reader.
 _DOCUMENT: Final = "document"
+# Text of tools is far below: nvidia-smi and rocm-smi print some hundred lines, scontrol one of each switch. JSON and XML,
+# which readers take in one step, may be longer.
+_TEXT_LINES: Final = 200_000
+_TEXT_CHARS: Final = 4 * 1024 * 1024
+_XML_READERS: Final[tuple[formats.Reader, ...]] = (smi_xml, nccl_xml, hwloc)
 
 
 def reading(text: str, format_: str = "auto") -> Reading:
@@ -23,9 +30,11 @@ def reading(text: str, format_: str = "auto") -> Reading:
     Raises
     ------
     RefusedError
-        If no reader recognises it, or it holds nothing that can be used.
+        If no reader recognises it, it is too long, or it holds nothing that can be used.
 
     """
+    if _is_long(text) and not _is_structured(text):
+        raise RefusedError("is longer than any tool prints; pass the output of one machine")
     if format_ == "auto":
         return _recognised(text)
     if format_ == _DOCUMENT:
@@ -36,6 +45,18 @@ def reading(text: str, format_: str = "auto") -> Reading:
     reader = formats.named(format_)
     converted = None if reader.recognises(text) else as_json(text)
     return reader.read(converted if converted and reader.recognises(converted) else text)
+
+
+def _is_long(text: str) -> bool:
+    return len(text) > _TEXT_CHARS or text.count("\n") > _TEXT_LINES
+
+
+def _is_structured(text: str) -> bool:
+    """Tell whether `text` is JSON, or XML of a known tool."""
+    first = text.lstrip()[:1]
+    if first == "<":
+        return any(reader.recognises(text) for reader in _XML_READERS)
+    return first in {"{", "["} and json_or_none(text) is not None
 
 
 def _recognised(text: str) -> Reading:

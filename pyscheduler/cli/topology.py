@@ -12,6 +12,7 @@ import typer
 from pyscheduler.cli import topology_lint, topology_merge
 from pyscheduler.cli.input_text import InputError, decode, read_bytes
 from pyscheduler.cli.read_input import reading
+from pyscheduler.cli.usage import OneLineCommand, OneLineGroup
 from pyscheduler.readers import formats
 from pyscheduler.readers.reading import Reading, RefusedError
 
@@ -19,10 +20,10 @@ __all__ = ["app"]
 
 _BENCHMARK: Final = "holds results of a benchmark: give it to `topology merge` with a file that lists the GPUs"
 
-app = typer.Typer(no_args_is_help=True, help="Read and check topologies.")
-app.command()(topology_lint.lint)
-app.command()(topology_merge.merge)
-app.command("class")(topology_merge.class_map)
+app = typer.Typer(cls=OneLineGroup, help="Read and check topologies.")
+app.command(cls=OneLineCommand)(topology_lint.lint)
+app.command(cls=OneLineCommand)(topology_merge.merge)
+app.command("class", cls=OneLineCommand)(topology_merge.class_map)
 
 
 class Output(StrEnum):
@@ -37,7 +38,7 @@ def root() -> None:
     """Read and check topologies."""
 
 
-@app.command()
+@app.command(cls=OneLineCommand)
 def parse(
     file: Annotated[str, typer.Argument(metavar="FILE", help="Output of a tool, or a file; - is standard input.")],
     format_: Annotated[str, typer.Option("--format", metavar="F", help="auto, or the name of a format.")] = "auto",
@@ -53,7 +54,7 @@ def parse(
     draw(document)
 
 
-@app.command()
+@app.command(cls=OneLineCommand)
 def schema() -> None:
     """Print the JSON schema of the node document."""
     typer.echo(node_schema(), nl=False)

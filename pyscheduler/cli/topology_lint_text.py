@@ -7,8 +7,8 @@ from itertools import groupby
 from typing import Final
 
 from rich.console import Console
-from rich.markup import escape
 
+from pyscheduler.cli.terminal import plain
 from pyscheduler.core.findings import Finding, Severity
 
 __all__ = ["show"]
@@ -33,13 +33,13 @@ def _show_code(severity: Severity, code: str, findings: Sequence[Finding], conso
     nodes_of: dict[tuple[str, str], list[str]] = {}
     for finding in findings:
         nodes_of.setdefault((finding.remedy, finding.message), []).append(finding.node)
-    console.print(f"[bold {_COLOURS[severity]}]{severity.value}[/] [bold]{escape(code)}[/]", soft_wrap=True)
+    console.print(f"[bold {_COLOURS[severity]}]{severity.value}[/] [bold]{plain(code)}[/]", soft_wrap=True)
     shown = list(nodes_of.items())[:_LINES]
     for remedy, lines in groupby(shown, key=lambda item: item[0][0]):
         for (_, message), nodes in lines:
-            console.print(f"  {_plain(_where(nodes) + message)}", soft_wrap=True)
+            console.print(f"  {plain(_where(nodes) + message)}", soft_wrap=True)
         if remedy:
-            console.print(f"    [green]->[/] {_plain(remedy)}", soft_wrap=True)
+            console.print(f"    [green]->[/] {plain(remedy)}", soft_wrap=True)
     rest = len(findings) - sum(len(nodes) for _, nodes in shown)
     if rest:
         console.print(f"  [dim]and {rest:,} more; -o json has them all[/]", soft_wrap=True)
@@ -51,11 +51,6 @@ def _where(nodes: Sequence[str]) -> str:
         return ""
     rest = len(named) - _NODES
     return ", ".join(named[:_NODES]) + (f" and {_count(rest, 'more node')}" if rest > 0 else "") + ": "
-
-
-def _plain(text: str) -> str:
-    """Return `text` without what would steer a terminal or a markup."""
-    return escape("".join(character if character.isprintable() else "?" for character in text))
 
 
 def _count(number: int, noun: str) -> str:

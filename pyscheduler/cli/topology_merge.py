@@ -12,6 +12,7 @@ import typer
 
 from pyscheduler.cli.input_text import InputError, decode, read_bytes
 from pyscheduler.cli.read_input import reading
+from pyscheduler.cli.terminal import printable
 from pyscheduler.core.findings import Finding
 from pyscheduler.core.machine.classify import class_of
 from pyscheduler.core.machine.device_class import class_hash
@@ -86,7 +87,7 @@ def merge(
                 err=True,
             )
         for warning in merged.warnings:
-            typer.echo(f"{warning.code}: {warning.message}", err=True)
+            typer.echo(printable(f"{warning.code}: {warning.message}"), err=True)
         return
     from pyscheduler.cli.topology_picture import draw
 

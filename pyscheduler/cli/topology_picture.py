@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 from rich.tree import Tree
 
+from pyscheduler.cli.terminal import plain
 from pyscheduler.core.machine.classify import class_of
 from pyscheduler.core.machine.links import Link, UnknownLinkTypeError
 from pyscheduler.core.machine.machine_graph import MachineGraph, Vertex, machine_graph
@@ -36,13 +36,13 @@ def draw(document: Document, console: Console | None = None) -> None:
     draw_kind = {"node": _draw_node, "fabric": _draw_fabric, "metrics": _draw_metrics}[document["kind"]]
     draw_kind(document, to)
     for warning in document["warnings"]:
-        to.print(f"[yellow]{escape(warning['code'])}[/]: {escape(warning['message'])}", soft_wrap=True)
+        to.print(f"[yellow]{plain(warning['code'])}[/]: {plain(warning['message'])}", soft_wrap=True)
 
 
 def _draw_node(document: Document, console: Console) -> None:
     state = "" if document["complete"] else ", [yellow]incomplete[/]"
     gpus, nics = document["gpus"], document.get("nics") or []
-    tree = Tree(f"[bold]{escape(document['format'])}[/]: GPUs {len(gpus)}, NICs {len(nics)}{state}")
+    tree = Tree(f"[bold]{plain(document['format'])}[/]: GPUs {len(gpus)}, NICs {len(nics)}{state}")
     graph = _graph(document)
     if graph is None:
         _draw_homes(gpus, document, tree)
@@ -98,23 +98,23 @@ def _draw_homes(gpus: Sequence[Mapping[str, Any]], document: Document, tree: Tre
 
 def _home(host: str | None, numa: int | None) -> str:
     place = "NUMA node unknown" if numa is None else f"NUMA node {numa}"
-    return f"{escape(host)}, {place}" if host else place
+    return f"{plain(host)}, {place}" if host else place
 
 
 def _gpu_line(gpu: Mapping[str, Any], document: Document) -> str:
-    words = [f"[bold]{escape(gpu['id'])}[/]"]
-    words += [escape(str(gpu[key])) for key in ("model", "uuid", "pci") if gpu.get(key)]
+    words = [f"[bold]{plain(gpu['id'])}[/]"]
+    words += [plain(str(gpu[key])) for key in ("model", "uuid", "pci") if gpu.get(key)]
     if gpu.get("cpu_affinity"):
-        words.append(f"CPUs {escape(gpu['cpu_affinity'])}")
+        words.append(f"CPUs {plain(gpu['cpu_affinity'])}")
     if gpu.get("nvlink_active") is not None:
         words.append(f"{gpu['nvlink_active']} NVLinks up")
     if gpu.get("nvlink_domain"):
-        words.append(f"NVLink domain {escape(gpu['nvlink_domain'])}")
-    words += [f"MIG {escape(str(mig.get('profile') or mig.get('uuid')))}" for mig in gpu.get("mig") or ()]
+        words.append(f"NVLink domain {plain(gpu['nvlink_domain'])}")
+    words += [f"MIG {plain(str(mig.get('profile') or mig.get('uuid')))}" for mig in gpu.get("mig") or ()]
     near = [
         link["nic"] for link in document.get("nic_links") or () if link["gpu"] == gpu["id"] and link["type"] in {"PIX", "PXB"}
     ]
-    return "  ".join([*words, *([f"near {escape(', '.join(near))}"] if near else [])])
+    return "  ".join([*words, *([f"near {plain(', '.join(near))}"] if near else [])])
 
 
 def _matrix(document: Document, width: int) -> Iterator[Table]:
@@ -134,14 +134,14 @@ def _matrix(document: Document, width: int) -> Iterator[Table]:
     for block in (others[at : at + step] for at in range(0, len(others), step)):
         table = Table(show_edge=False, pad_edge=False)
         for title in ("", *(name for _, name in block)):
-            table.add_column(escape(title), no_wrap=True)
+            table.add_column(plain(title), no_wrap=True)
         for a in gpus:
-            table.add_row(escape(a[1]), *(_cell("X" if a == b else links.get((a, b), "?")) for b in block))
+            table.add_row(plain(a[1]), *(_cell("X" if a == b else links.get((a, b), "?")) for b in block))
         yield table
 
 
 def _cell(text: str) -> str:
-    return f"[{_colour(text.split(' ', maxsplit=1)[0])}]{escape(text)}[/]"
+    return f"[{_colour(text.split(' ', maxsplit=1)[0])}]{plain(text)}[/]"
 
 
 def _colour(text: str) -> str:
@@ -155,12 +155,12 @@ def _colour(text: str) -> str:
 
 def _draw_fabric(document: Document, console: Console) -> None:
     levels = ", ".join(document["levels"]) or "none"
-    tree = Tree(f"[bold]{len(document['nodes'])} nodes[/], levels nearest first: {escape(levels)}")
+    tree = Tree(f"[bold]{len(document['nodes'])} nodes[/], levels nearest first: {plain(levels)}")
     branches: dict[tuple[str | None, ...], Tree] = {(): tree}
     for node in document["nodes"]:
         above = _branch(branches, tuple(reversed(node["path"])))
         domain = f"  NVLink domain {node['nvlink_domain']}" if node.get("nvlink_domain") else ""
-        above.add(escape(f"{node['name']}{domain}"))
+        above.add(plain(f"{node['name']}{domain}"))
     console.print(tree)
 
 
@@ -168,7 +168,7 @@ def _branch(branches: dict[tuple[str | None, ...], Tree], path: tuple[str | None
     for depth in range(1, len(path) + 1):
         here = path[:depth]
         if here not in branches:
-            branches[here] = branches[here[:-1]].add("[dim]unknown[/]" if here[-1] is None else f"[bold]{escape(here[-1])}[/]")
+            branches[here] = branches[here[:-1]].add("[dim]unknown[/]" if here[-1] is None else f"[bold]{plain(here[-1])}[/]")
     return branches[path]
 
 
@@ -176,7 +176,7 @@ def _draw_metrics(document: Document, console: Console) -> None:
     series = document["series"]
     table = Table("node", "card", "metric", "value", show_edge=False, pad_edge=False)
     for entry in series[:_ROWS]:
-        table.add_row(*(escape(word) for word in _words(entry)))
+        table.add_row(*(plain(word) for word in _words(entry)))
     console.print(table)
     if len(series) > _ROWS:
         console.print(f"{len(series) - _ROWS} more; -o json has them all")

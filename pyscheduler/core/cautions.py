@@ -19,19 +19,25 @@ from pyscheduler.core.node import model_names
 __all__ = ["about"]
 
 _NOTES_MAX: Final = 1 << 14
+_MODEL_UNKNOWN: Final = "the model of chosen GPUs is unknown: it is not certain that all are of one model"
 
 
 def about(cluster: Cluster, job: Job, pods: Iterable[PodSet]) -> tuple[Finding, ...]:
     """Return the warnings on a choice, each once."""
     found: dict[Finding, None] = {}
     models: set[str] = set()
+    alike = job.same_model and job.pods * job.gpus > 1
     for pod in pods:
         facts = cluster.state(pod.node).facts
         if facts.machine is None or not pod.mask:
             found[_finding("count-only", facts.name, "it is not known which GPUs are free, only how many")] = None
+            if alike:
+                found[_finding("model-unknown", facts.name, _MODEL_UNKNOWN)] = None
             continue
         notes = _notes(facts.machine.table, pod.mask)
         models.update(notes.models)
+        if alike and not notes.models_known:
+            found[_finding("model-unknown", facts.name, _MODEL_UNKNOWN)] = None
         for code, gpus, text in notes.links:
             ids = "-".join(facts.machine.ids[gpu] for gpu in gpus)
             found[_finding(code, facts.name, text.replace("{}", ids))] = None
@@ -53,10 +59,14 @@ def _on_machine(node: str, machine: Machine, job: Job) -> Iterator[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class _Notes:
-    """What there is to tell of a set on any machine of a class: (code, GPUs, text with {} for their ids), and its models."""
+    """What there is to tell of a set on any machine of a class: (code, GPUs, text with {} for their ids), and its models.
+
+    `models_known` is false if some GPU has none of its own: it counts as what the others of its machine are.
+    """
 
     links: tuple[tuple[str, tuple[int, ...], str], ...]
     models: tuple[str, ...]
+    models_known: bool
 
 
 @lru_cache(maxsize=_NOTES_MAX)
@@ -67,7 +77,9 @@ def _notes(table: DeviceTable, mask: int) -> _Notes:
     links = list(_on_links(kind.matrix, members)) if len(members) > 1 else []
     if note := table.partial_set_note(mask):
         links.append(("partial-mesh", (), note))
-    return _Notes(tuple(links), tuple(model_names(kind.models[gpu] for gpu in members)))
+    models = kind.known_models
+    known = all(kind.models[gpu] is not None for gpu in members)
+    return _Notes(tuple(links), tuple(model_names(models[gpu] for gpu in members)), known)
 
 
 def _on_links(matrix: Sequence[Sequence[Link]], members: list[int]) -> Iterator[tuple[str, tuple[int, ...], str]]:

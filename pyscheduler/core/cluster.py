@@ -107,7 +107,7 @@ class Cluster:
         version, known = self._models.get(resource, (0, []))
         if version != self.topology:
             tables = {s.facts.machine.table for s in self._states if s.facts.machine and s.facts.resource == resource}
-            known = sorted({model for table in tables for model in model_names(table.device_class.models)})
+            known = sorted({model for table in tables for model in model_names(table.device_class.known_models)})
             self._models[resource] = (self.topology, known)
         return known
 

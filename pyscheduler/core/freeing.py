@@ -13,6 +13,7 @@ from pyscheduler.core import bitmap
 from pyscheduler.core.cluster import Cluster
 from pyscheduler.core.explain import plural
 from pyscheduler.core.job import NO_LIMITS, Job
+from pyscheduler.core.machine.admission import rules
 from pyscheduler.core.node import NodeState
 from pyscheduler.core.request import Shape
 
@@ -21,19 +22,33 @@ __all__ = ["for_gang", "for_one_pod"]
 Ints = npt.NDArray[np.int64]
 
 
-def for_one_pod(cluster: Cluster, job: Job, eligible: int | None) -> str:
+def for_one_pod(cluster: Cluster, eligible: int | None, shapes: Sequence[Shape]) -> str:
     """Return the node where fewest GPUs would have to be freed, of those that could take the pod if they were empty."""
-    shape = Shape(job.resource, job.gpus, job.limits)
-    tree, free = cluster.fleet.tree(), cluster.fleet.free()
+    fleet = cluster.fleet
     positions = _positions(cluster, eligible)
-    for position in positions[np.argsort(-free[positions], kind="stable")].tolist():
-        state = cluster.state(int(tree.order[position]))
-        if _could(state, shape):
-            lacking = job.gpus - state.free
-            if lacking <= 0:
-                return f"other GPUs would have to be free on {state.facts.name}"
-            return f"{plural(lacking)} more would have to be freed on {state.facts.name}"
-    return "no node could take it even if it were empty: ask for fewer GPUs, or add a larger node"
+    freest = positions[np.argsort(-fleet.free()[positions], kind="stable")]
+    # Nodes of one kind offer the same.
+    _, firsts = np.unique(fleet.kinds()[freest], return_index=True)
+    least, name = None, ""
+    for position in freest[np.sort(firsts)].tolist():
+        state = cluster.state(int(fleet.tree().order[position]))
+        if least is not None and shapes[0].gpus - state.free >= least:
+            break
+        for shape in shapes:
+            lacking = max(0, shape.gpus - _free_of(state, shape))
+            if (least is None or lacking < least) and _could(state, shape):
+                least, name = lacking, state.facts.name
+    if least is None:
+        return "no node could take it even if it were empty: ask for fewer GPUs, or add a larger node"
+    return f"{plural(least)} more would have to be freed on {name}" if least else f"other GPUs would have to be free on {name}"
+
+
+def _free_of(state: NodeState, shape: Shape) -> int:
+    """Return how many free GPUs are of the model that the shape asks for."""
+    machine = state.facts.machine
+    if machine is None or shape.limits.model is None:
+        return state.free
+    return min(state.free, (state.free_mask & rules(machine.table.device_class, shape.limits).gpus).bit_count())
 
 
 def for_gang(cluster: Cluster, job: Job, eligible: int | None, shapes: Sequence[Shape]) -> str:

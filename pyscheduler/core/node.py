@@ -68,7 +68,7 @@ class NodeState:
         if shape.limits == NO_LIMITS and (shape.gpus == 1 or not table.device_class.mixed):
             return table.choose(self.free_mask, shape.gpus)
         if table.device_class.mixed and shape.limits.model is None and shape.gpus > 1:
-            models = model_names(table.device_class.models)
+            models = model_names(table.device_class.known_models)
             alike = [table.choose(self.free_mask, shape.gpus, replace(shape.limits, model=each), healthy) for each in models]
             if known := [choice for choice in alike if choice is not None]:
                 return min(known, key=lambda choice: choice.key)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pyscheduler.core import bitmap, freeing
+from pyscheduler.core import bitmap, freeing, search_limits
 from pyscheduler.core.cluster import Cluster
 from pyscheduler.core.explain import plural
 from pyscheduler.core.fabric.fleet import Fleet
@@ -43,11 +43,18 @@ def refusal(cluster: Cluster, job: Job, eligible: int | None, shapes: Sequence[S
     name, relaxed = next(((name, other) for name, other in _relaxed(job) if fits(other)), ("gpus", None))
     if job.required_level and name == "gpus" and fits(replace(job, required_level=None)):
         name, relaxed = "level", replace(job, required_level=None)
-    level = _level(job)
-    asked = _asked(job)
+    among = cluster.present if eligible is None else eligible & cluster.present
     there, count = _there(cluster, job, eligible, shapes)
-    reason = f"needs {asked}; {there}"
-    return Refusal(reason, count, level, name, _change(cluster, job, eligible, name, relaxed, shapes, fits))
+    parted = search_limits.parted(cluster, job, among, shapes) if name == "gpus" else []
+    reason = f"needs {_asked(job)}; {there}"
+    if parted:
+        name = "partitions"
+        sizes = _listed(search_limits.sizes(parted[:1]), "and")
+        reason += f"; {parted[0].facts.name}: this machine gives out sets of {sizes}"
+    if search_limits.unproven(cluster, job, among, shapes):
+        reason += " (not proven: machines of more than 16 GPUs are searched, not judged)"
+    change = _other_size(job, search_limits.sizes(parted), fits) or _change(cluster, job, eligible, name, relaxed, shapes, fits)
+    return Refusal(reason, count, _level(job), name, change)
 
 
 def _relaxed(job: Job) -> Iterator[tuple[str, Job]]:
@@ -63,6 +70,22 @@ def _relaxed(job: Job) -> Iterator[tuple[str, Job]]:
         yield "same-model", replace(job, same_model=False, limits=replace(limits, model=None))
     if job.one_pod_per_node:
         yield "one-pod-per-node", replace(job, one_pod_per_node=False)
+
+
+def _other_size(job: Job, sizes: Sequence[int], fits: Callable[[Job], bool]) -> str | None:
+    """Return which of the sizes that partitions have would fit, None if there is nothing to tell."""
+    able = [] if job.gpus in sizes else [size for size in sizes if fits(replace(job, gpus=size))]
+    if not able:
+        return None
+    per_pod = " per pod" if job.pods > 1 else ""
+    return (
+        f"it would fit with {_listed(able, 'or')} {'GPU' if able == [1] else 'GPUs'}{per_pod}: ask for a size that is given out"
+    )
+
+
+def _listed(numbers: Sequence[int], last: str) -> str:
+    *others, final = map(str, numbers)
+    return f"{', '.join(others)} {last} {final}" if others else final
 
 
 def _level(job: Job) -> str | None:
@@ -91,10 +114,13 @@ def _there(cluster: Cluster, job: Job, eligible: int | None, shapes: Sequence[Sh
         sick = _sick(cluster, job, among)
         hole = f"the largest free hole is {freest.gpus} ({freest.node})" if freest.node else "no node has such GPUs"
         fits = min(freest.gpus, job.gpus)
-        while fits > 0 and job.limits != NO_LIMITS and not _fits_some(cluster, replace(job, gpus=fits), among):
+        while fits > 0 and not _fits_some(cluster, _of_size(job, shapes, fits), among):
             fits -= 1
-        limited = f", of which {fits} satisfy the limits" if fits < min(freest.gpus, job.gpus) else ""
+        satisfy = "satisfy the limits" if job.same_model or job.limits != NO_LIMITS else "are given out together"
+        limited = f", of which {fits} {satisfy}" if fits < min(freest.gpus, job.gpus) else ""
         return f"{hole}{limited}, {plural(free)} {'is' if free == 1 else 'are'} free in all{sick}", fits
+    if job.required_level not in {None, NODE_LEVEL, *cluster.fleet.tree().levels}:
+        return f"no domain of that level is known, {plural(free)} are free in all", 0
     most = max(_most(cluster.fleet, job, cluster.fleet.slots(shape, eligible)) for shape in shapes)
     if not most:
         return f"no node has room for one of them, {plural(free)} are free in all", 0
@@ -127,10 +153,15 @@ def _most(fleet: Fleet, job: Job, slots: Slots) -> int:
     return max(int(totals.max(initial=0)), on_one)
 
 
-def _fits_some(cluster: Cluster, job: Job, among: int) -> bool:
-    fleet, shape = cluster.fleet, Shape(job.resource, job.gpus, job.limits)
+def _of_size(job: Job, shapes: Sequence[Shape], gpus: int) -> list[Shape]:
+    """Return the shapes of one pod with so many GPUs. One GPU is of one model whatever it is."""
+    return [Shape(job.resource, 1, job.limits)] if gpus == 1 else [replace(shape, gpus=gpus) for shape in shapes]
+
+
+def _fits_some(cluster: Cluster, shapes: Sequence[Shape], among: int) -> bool:
+    fleet = cluster.fleet
     kinds = np.unique(fleet.kinds()[fleet.tree().position[bitmap.indices(among)]])
-    return any(fleet.example(kind).supply(shape) for kind in kinds.tolist())
+    return any(fleet.example(kind).supply(shape) for kind in kinds.tolist() for shape in shapes)
 
 
 def _sick(cluster: Cluster, job: Job, among: int) -> str:
@@ -163,4 +194,4 @@ def _change(
         return f"it would fit within one {enough}" if enough else "it would fit without a required level"
     if relaxed is not None:
         return f"it would fit with {_NAMES[binds]}"
-    return freeing.for_one_pod(cluster, job, eligible) if job.pods == 1 else freeing.for_gang(cluster, job, eligible, shapes)
+    return freeing.for_one_pod(cluster, eligible, shapes) if job.pods == 1 else freeing.for_gang(cluster, job, eligible, shapes)

@@ -1,7 +1,7 @@
 """Where a job goes: the one objective, for single pods and gangs alike.
 
-In this order: hard limits; the nearest level that holds the whole job, or the
-preferred one first; the links of the worst pod's set; the tightest domain, the
+In this order: hard limits, one model among them where it is possible; the nearest
+level that holds the whole job, or the preferred one first; the links of the worst pod's set; the tightest domain, the
 fewest nodes, balanced counts, the links of the worst node, the fewest inner
 domains, least left over; what remains is best connected; a total order.
 
@@ -99,7 +99,7 @@ def _nodes(flags: npt.NDArray[np.bool_]) -> int:
 def _shapes(cluster: Cluster, job: Job) -> Iterator[Shape]:
     """Yield the shape for each model that the job's GPUs could all be of."""
     models = cluster.models(job.resource)
-    if job.limits.model is not None or len(models) == 1 or job.pods * job.gpus == 1:
+    if job.limits.model is not None or len(models) <= 1 or job.pods * job.gpus == 1:
         yield Shape(job.resource, job.gpus, job.limits)
     else:
         yield from (Shape(job.resource, job.gpus, replace(job.limits, model=model)) for model in models)

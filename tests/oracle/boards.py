@@ -36,6 +36,11 @@ class Board:
     def gpus(self) -> Gpus:
         return tuple(range(len(self.numa)))
 
+    def model(self, gpu: int) -> str:
+        """A card without a model is of the one that all others with a model are of; else of none that is known."""
+        named = sorted({model for model in self.models if model})
+        return self.models[gpu] or (named[0] if len(named) == 1 else "?")
+
     def link(self, a: int, b: int) -> str:
         return self.links[list(combinations(self.gpus, 2)).index((min(a, b), max(a, b)))]
 
@@ -97,7 +102,7 @@ def families(free: Gpus, size: int, count: int) -> Iterator[tuple[Gpus, ...]]:
 @lru_cache(maxsize=1 << 14)
 def worths(board: Board, free: Gpus, size: int, count: int, model: str | None) -> frozenset[tuple[int, int]]:
     """Return (worst ring, ring of all together) of every choice of `count` sets, of one model if one is named."""
-    usable = tuple(gpu for gpu in free if model is None or (board.models[gpu] or "?") == model)
+    usable = tuple(gpu for gpu in free if model is None or board.model(gpu) == model)
     found = set()
     for family in families(usable, size, count):
         together = tuple(sorted(gpu for gpus in family for gpu in gpus))

@@ -32,7 +32,7 @@ class Wanted:
 
 def best(fabric: Fabric, wanted: Wanted) -> Key | None:
     """Return the best key of any placement, None if there is none."""
-    models = sorted({model or "?" for host in fabric.hosts for model in host.board.models})
+    models = sorted({host.board.model(gpu) for host in fabric.hosts for gpu in host.board.gpus})
     alike = [key for model in models for key in _keys(fabric, wanted, model)]
     if alike or wanted.same_model:
         return min(alike, default=None)
@@ -41,7 +41,7 @@ def best(fabric: Fabric, wanted: Wanted) -> Key | None:
 
 def judge(fabric: Fabric, wanted: Wanted, pods: Sequence[tuple[int, Gpus]]) -> Key:
     """Return the key of one placement: (host, GPUs) of each pod."""
-    models = {fabric.hosts[host].board.models[gpu] or "?" for host, gpus in pods for gpu in gpus}
+    models = {fabric.hosts[host].board.model(gpu) for host, gpus in pods for gpu in gpus}
     model = next(iter(models)) if len(models) == 1 else None
     groups: dict[int, list[Gpus]] = {}
     for host, gpus in pods:
@@ -109,5 +109,5 @@ def _slots(board: Board, free: Gpus, wanted: Wanted, model: str | None) -> int:
 
 @lru_cache(maxsize=1 << 14)
 def _most(board: Board, free: Gpus, gpus: int, cap: int, model: str | None) -> int:
-    usable = [gpu for gpu in free if model is None or (board.models[gpu] or "?") == model]
+    usable = [gpu for gpu in free if model is None or board.model(gpu) == model]
     return min(cap, len(usable) // gpus)

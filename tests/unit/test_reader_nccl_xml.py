@@ -209,3 +209,19 @@ def test_comments_text_around_and_a_second_topology_do_not_disturb() -> None:
 def test_what_is_no_machine_is_refused(text: str, reason: str) -> None:
     with pytest.raises(RefusedError, match=reason):
         nccl_xml.read(text)
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_cpu_inside_a_cpu_is_another_socket(closed: bool) -> None:
+    first = cpu(gpu(0, "1a"), gpu(1, "1b")).replace("</cpu>", "")
+    text = system(first + cpu(gpu(2, "9a"), numa="1") + "</cpu>" * closed)
+    reading = nccl_xml.read(text)
+    assert links(reading) == {"GPU0-GPU1": "NODE", "GPU0-GPU2": "SYS", "GPU1-GPU2": "SYS"}
+    assert [entry["numa"] for entry in reading.body["gpus"]] == [0, 0, 1]
+    assert not reading.complete
+    assert "cpu-nested" in codes(reading)
+
+
+def test_a_switch_around_a_cpu_is_not_shared() -> None:
+    reading = nccl_xml.read(system(cpu(switch(gpu(0, "1a"), cpu(gpu(1, "9a"), numa="1")))))
+    assert links(reading) == {"GPU0-GPU1": "SYS"}

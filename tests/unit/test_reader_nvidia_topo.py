@@ -432,3 +432,30 @@ def test_what_is_no_matrix_is_refused(text):
     assert not nvidia_smi_topo.recognises(text)
     with pytest.raises(RefusedError):
         nvidia_smi_topo.read(text)
+
+
+@pytest.mark.parametrize(
+    ("names", "row"),
+    [
+        ("\t\tGPU1\tGPU2\tCPU Affinity", "GPU2\tPHB\t\t X \t0-7"),
+        ("\tGPU0\t\tGPU2\tCPU Affinity", "GPU0\t X \tPIX\t\t0-7"),
+        ("\tGPU0\tGPU1\t\tCPU Affinity", "GPU0\t X \t\tPHB\t0-7"),
+    ],
+)
+def test_an_empty_cell_under_a_header_with_an_empty_name_is_not_placed(names, row):
+    reading = read(f"{names}\n{row}\n\n")
+
+    assert {link["type"] for link in reading.body["links"]} == {"?"}
+    assert not reading.complete
+    assert "cell-empty" in codes(reading)
+
+
+@pytest.mark.parametrize("first", ["host-a:", "alpha"])
+def test_matrices_under_different_headings_are_not_one_machine(first):
+    slow = WHOLE.replace("NV4", "SYS")
+    reading = read(f"{first}\n{slow}\nhost-b:\n{WHOLE}")
+
+    assert not reading.complete
+    assert links(reading)["GPU0-GPU1"] == "SYS"
+    assert codes(reading) == ["second-matrix"]
+    assert codes(read(f"{first}\n{slow}\n{first}\n{WHOLE}")) == ["matrix-repeated"]

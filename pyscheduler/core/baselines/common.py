@@ -87,6 +87,6 @@ def _models(cluster: Cluster, pods: Sequence[tuple[int, int]]) -> list[str]:
     found: list[str | None] = []
     for node, mask in pods:
         machine = cluster.state(node).facts.machine
-        models = machine.table.device_class.models if machine else ()
+        models = machine.table.device_class.known_models if machine else ()
         found += [models[gpu] for gpu in range(len(models)) if mask >> gpu & 1]
     return model_names(found)

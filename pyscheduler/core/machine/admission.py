@@ -48,7 +48,8 @@ def rules(device_class: DeviceClass, limits: Limits, healthy: int | None = None)
     """
     everyone = range(device_class.gpus)
     wanted = None if limits.model == UNKNOWN_MODEL else limits.model
-    gpus = sum(1 << g for g in everyone if limits.model is None or device_class.models[g] == wanted)
+    models = device_class.known_models
+    gpus = sum(1 << g for g in everyone if limits.model is None or models[g] == wanted)
     near = nearest(device_class, limits.near_nic, healthy) if limits.near_nic is not None else 0
     return Rules(gpus, near, _apart(device_class, limits))
 

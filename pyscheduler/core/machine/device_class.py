@@ -121,9 +121,15 @@ class DeviceClass:
         return len(self.models)
 
     @property
+    def known_models(self) -> tuple[str | None, ...]:
+        """`models`, where a GPU without one counts as what all others are; None where these differ, or none is known."""
+        known = {model for model in self.models if model is not None}
+        return tuple(known) * self.gpus if len(known) == 1 else self.models
+
+    @property
     def mixed(self) -> bool:
         """Whether GPUs of several models are in it."""
-        return len(set(self.models)) > 1
+        return len(set(self.known_models)) > 1
 
     @property
     def matrix(self) -> tuple[tuple[Link, ...], ...]:

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, combinations
+from itertools import accumulate
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from pyscheduler.core.machine.admission import Rules, admits, numa_nodes_needed
+from pyscheduler.core.machine.admission import Rules, admits
 from pyscheduler.core.machine.choice import Choice, Offer
 from pyscheduler.core.machine.device_class import DeviceClass, default_speeds
+from pyscheduler.core.machine.large_clique import limited_set, numa_groups
 from pyscheduler.core.machine.large_growth import grown, swapped
 from pyscheduler.core.machine.large_ring import ring_floor, wide_ring
 from pyscheduler.core.machine.links import behind_switch
@@ -30,7 +31,6 @@ Flags = npt.NDArray[np.bool_]
 _CACHE_MAX: Final = 1 << 14
 # Grown sets whose rings are looked at, largest pair sums first.
 _JUDGED_MAX: Final = 12
-_GROUPS_MAX: Final = 32
 _RULES_MAX: Final = 32
 # More than 3 for each of 128 pairs: what only decides between equal bandwidths stays below one MB/s.
 _UNIT: Final = 1 << 9
@@ -130,9 +130,20 @@ class LargeSearch:
             singles = [1 << int(gpu) for gpu in _members(free)]
             return [each for each in singles if admits(self.device_class, each, rules)]
         found: set[int] = set()
-        for group in self._numa_groups(free, k):
+        for group in numa_groups(self.device_class, free, k)[0]:
             found.update(self._of_group(group, k, rules))
-        return sorted(mask for mask in found if admits(self.device_class, mask, rules))
+        admitted = sorted(mask for mask in found if admits(self.device_class, mask, rules))
+        return admitted or self._hidden(free, k, rules)
+
+    def _hidden(self, free: int, k: int, rules: Rules | None) -> list[int]:
+        """Return sets that obey limits where growth led nowhere: it never takes back what it took."""
+        if rules is None or not (found := limited_set(self.device_class, free, k, rules)[0]):
+            return []
+        gpus = _members(free)
+        of_group = np.ix_(gpus, gpus)
+        at = np.searchsorted(gpus, _members(found))
+        better = _mask(gpus[swapped(self.affinity[of_group], self._apart(rules)[of_group], at)])
+        return [mask for mask in sorted({found, better}) if admits(self.device_class, mask, rules)]
 
     def _of_group(self, group: int, k: int, rules: Rules | None) -> Iterator[int]:
         gpus = _members(group)
@@ -159,17 +170,6 @@ class LargeSearch:
                 self._aparts.clear()
             found = self._aparts[rules] = np.array([[row >> gpu & 1 for gpu in range(n)] for row in rows], np.bool_)
         return found
-
-    def _numa_groups(self, free: int, k: int) -> list[int]:
-        """Return the parts of `free` in which sets of `k` are looked for: unions of NUMA nodes by the kubelet's policy."""
-        needed = numa_nodes_needed(self.device_class, k)
-        if needed is None:
-            return [free]
-        numa = self.device_class.numa
-        parts = [free & _mask(np.flatnonzero([each == node for each in numa])) for node in dict.fromkeys(numa)]
-        # The freest first; more are too many to look at.
-        unions = sorted((sum(group) for group in combinations(parts, needed)), key=lambda union: -union.bit_count())
-        return unions[:_GROUPS_MAX]
 
     def _key(self, mask: int, free: int) -> tuple[object, ...]:
         """Order sets of one size, smaller is better."""

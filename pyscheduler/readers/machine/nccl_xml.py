@@ -28,6 +28,7 @@ _GPU_CLASSES: Final = ("0x03", "0x12")
 _NIC_CLASS: Final = "0x02"
 # Graphics of the board's service processor: ASPEED, Matrox.
 _SERVICE_VENDORS: Final = ("0x1a03", "0x102b")
+_NESTED: Final = "a <cpu> stands inside another, so a </cpu> is missing: each device counts to the innermost; write the file anew"
 
 
 def recognises(text: str) -> bool:
@@ -81,14 +82,18 @@ class _Machine:
 
     gpus: list[_Device] = field(default_factory=list)
     nics: list[_Device] = field(default_factory=list)
+    nested: bool = False
 
     def take(self, element: Element, above: tuple[Element, ...]) -> None:
         found = self._list(element)
         if found is None:
             return
         chain = [*above, element]
-        cpu = next((e for e in chain if e.tag == "cpu"), None)
-        devices = [e for e in chain if e.tag == "pci"]
+        cpus = [at for at, e in enumerate(chain) if e.tag == "cpu"]
+        # A CPU within a CPU lacks the end of the one before: what stands above the inner one is not shared.
+        cpu = chain[cpus[-1]] if cpus else None
+        self.nested = self.nested or len(cpus) > 1
+        devices = [e for e in chain[cpus[-1] if cpus else 0 :] if e.tag == "pci"]
         # A NIC without a PCI device hangs at the CPU.
         place = Position(tuple(id(e) for e in devices[:-1]), None, None if cpu is None else id(cpu))
         pci = address(devices[-1].get("busid")) if devices else None
@@ -138,8 +143,9 @@ def _reading(machine: _Machine, fragment: _xml.Fragment) -> Reading:
             _nic_link(gpu, nic, several=several) for gpu in machine.gpus for nic in machine.nics if gpu.host == nic.host
         ],
     }
-    findings = [*fragment.findings, *repeated, *_class_only(machine.gpus), *fabric.findings]
-    return Reading("node", FORMAT, body, fabric.complete and not fragment.findings, tuple(findings))
+    nested = [Finding("cpu-nested", _NESTED)] if machine.nested else []
+    findings = [*fragment.findings, *nested, *repeated, *_class_only(machine.gpus), *fabric.findings]
+    return Reading("node", FORMAT, body, fabric.complete and not fragment.findings and not nested, tuple(findings))
 
 
 def _name(gpus: list[_Device]) -> None:

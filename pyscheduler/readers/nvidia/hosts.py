@@ -6,10 +6,11 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-__all__ = ["host_names"]
+__all__ = ["heading", "host_names"]
 
 # How far above its matrix a heading stands: a command line, a blank line and a rule or two.
 _ABOVE: Final = 4
+_LONGEST: Final = 512
 
 _PROMPT: Final = re.compile(r"[\[(\s]*[\w.-]{1,64}@([A-Za-z0-9][\w.-]{0,252})[\s:~\])].{0,200}")
 _HEADING: Final = re.compile(
@@ -18,6 +19,8 @@ _HEADING: Final = re.compile(
 # "=== node-17 ===", "node-17:"; a bare word may be anything.
 _RULED: Final = re.compile(r"[#=*-]+\s*([A-Za-z][\w.]{0,252}(?:-[\w.]{1,63})*)\s*:?\s*[#=*-]*\s*")
 _LISTED: Final = re.compile(r"\s*([A-Za-z][\w.-]{0,252}\d[\w.-]{0,64}):\s*")
+# Alone on its line it is a heading, though not always a machine's.
+_ALONE: Final = re.compile(r"\s*([A-Za-z0-9][\w.-]{0,252}):?\s*")
 _ANSIBLE: Final = re.compile(r"([A-Za-z0-9][\w.-]{0,252}) \| (?:CHANGED|SUCCESS|FAILED)\b.*")
 
 
@@ -31,9 +34,16 @@ def host_names(lines: Sequence[str], headers: Sequence[int]) -> list[str] | None
     return known if len(known) == len(names) == len(set(known)) else None
 
 
+def heading(lines: Sequence[str], header: int) -> str | None:
+    """Return the name of a machine above the matrix whose header is at line `header`, or the word right above it."""
+    above = [line for line in lines[max(0, header - 1 - _ABOVE) : header - 1] if line.strip()]
+    alone = _ALONE.fullmatch(above[-1]) if above and len(above[-1]) <= _LONGEST else None
+    return alone[1] if alone else _name_above(lines, header, 0)
+
+
 def _name_above(lines: Sequence[str], header: int, floor: int) -> str | None:
     for line in reversed(lines[max(floor, header - 1 - _ABOVE) : header - 1]):
-        if len(line) > 512:
+        if len(line) > _LONGEST:
             continue
         for pattern in (_PROMPT, _HEADING, _ANSIBLE, _RULED, _LISTED):
             if match := pattern.fullmatch(line):

@@ -32,6 +32,7 @@ _LABEL: Final = re.compile(r"\s*([A-Za-z]\w*)(?=\s|$)")
 _FUSED_LABEL: Final = re.compile(r"\s*((?:GPU|NIC)\d{1,4})(?=[A-Za-z])")
 _CELLS: Final = re.compile(r"(?:X|NV\d+|PIX|PXB|PHB|NODE|SYS|SOC|OK|C?NS|[GT]NS|U)+(?:\d[\d,-]*)?", re.IGNORECASE)
 _NUMBERS: Final = re.compile(r"\d[\d,-]*|N/A")
+_TITLES: Final = re.compile(r"CPU|NUMA|GPU N")
 _FRAGMENT: Final = re.compile(r"[A-Z0-9,/-]{1,12}")
 
 
@@ -58,6 +59,8 @@ class Header:
         Character where each column and tail begins, tabs expanded; empty for a wrapped header.
     inferred
         The text has no header; the X of each row shows which column is whose.
+    nameless
+        How many empty names stand between tabs: there may be so many columns more than `columns`.
 
     """
 
@@ -67,6 +70,7 @@ class Header:
     sure: int
     starts: tuple[int, ...] = ()
     inferred: bool = False
+    nameless: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +224,9 @@ def _header(text: str, line: int, *, wrapped: bool) -> Header | None:
         return None
     tails, tail_starts = _tails(titles)
     where = () if wrapped else (*starts, *tail_starts)
-    return Header(line, tuple(columns), tails, len(columns) if sure is None else sure, where)
+    # The first field is that of the labels, empty anyhow; the last is what stands before the titles.
+    nameless = sum(not part.strip() for part in _TITLES.split(text)[0].split("\t")[1:-1])
+    return Header(line, tuple(columns), tails, len(columns) if sure is None else sure, where, nameless=nameless)
 
 
 def _names(word: str) -> tuple[list[str], str]:

@@ -86,6 +86,10 @@ def _decode(row: Row, text: str, header: Header, vocabulary: Vocabulary, *, last
         _drop_cut_count(scan)
     cells, whole = _placed(scan.cells, own, header, cut=cut)
     extra = _extra(behind, vocabulary)
+    if header.nameless and not extra and _has_empty_cell(text[: scan.end], behind, header):
+        # The empty cell may be the one of the column without a name, or any other.
+        unplaced = [SELF if at == own else UNKNOWN for at in range(len(cells))]
+        return Decoded(unplaced, notes=[*scan.notes, Note("cell-empty", "has an empty cell, and the header an empty name")])
     if extra:
         # The header lacks a name, and it may be any of those to the right.
         behind = behind[extra:]
@@ -190,6 +194,14 @@ def _by_tabs(text: str, own: int, header: Header, vocabulary: Vocabulary) -> tup
     if [at for at, cell in enumerate(cells) if cell.upper() == SELF] != [own]:
         return None
     return [cell.upper() or UNKNOWN for cell in cells], "\t" + "\t".join(fields[count + 1 :])
+
+
+def _has_empty_cell(cells: str, behind: str, header: Header) -> bool:
+    """Tell whether a field is empty between the tabs of `cells`, or first behind them. Where tabs only align, there are more of them."""
+    if cells.count("\t") > len(header.columns) + header.nameless:
+        return False
+    fields = [*cells.split("\t")[1:], *behind.split("\t")[1:2]]
+    return not all(part.strip() for part in fields)
 
 
 def _by_position(row: Row, scan: _Scan, own: int, header: Header) -> tuple[list[str], str] | None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from pyscheduler.core.machine.links import Link
 from pyscheduler.readers.nvidia.gpu_list import Card, cards
-from pyscheduler.readers.nvidia.hosts import host_names
+from pyscheduler.readers.nvidia.hosts import heading, host_names
 from pyscheduler.readers.nvidia.line_labels import labelled, other_labels
 from pyscheduler.readers.nvidia.links import Links, Matrix, fast_links, matrix_of
 from pyscheduler.readers.nvidia.machines import by_label, together
@@ -96,7 +96,7 @@ def _refused(lines: Sequence[str]) -> RefusedError:
 
 
 def _machine(matrices: Sequence[Matrix], lines: Sequence[str], p2p_tables: Sequence[Table]) -> Reading:
-    matrix, others = _chosen(matrices)
+    matrix, others = _chosen(matrices, [heading(lines, matrix.line) for matrix in matrices])
     hidden = _hidden_nvlink(matrix, lines)
     listed = cards(lines)
     body = _body(matrix, listed, _nic_names(lines))
@@ -114,16 +114,18 @@ def _machine(matrices: Sequence[Matrix], lines: Sequence[str], p2p_tables: Seque
     return Reading("node", FORMAT, body, complete=whole, findings=tuple(findings))
 
 
-def _chosen(matrices: Sequence[Matrix]) -> tuple[Matrix, list[Finding]]:
-    """Return the matrix that counts, and what is to be said of the others."""
+def _chosen(matrices: Sequence[Matrix], headings: Sequence[str | None]) -> tuple[Matrix, list[Finding]]:
+    """Return the matrix that counts, and what is to be said of the others. `headings` stand above them."""
     chosen, findings = matrices[0], []
-    for other in matrices[1:]:
-        if set(chosen.names) == set(other.names) and _one_machine(chosen.links(), other.links()):
+    named = next((name for name in headings if name), None)
+    for other, name in zip(matrices[1:], headings[1:], strict=True):
+        same = not name or name == named
+        if same and set(chosen.names) == set(other.names) and _one_machine(chosen.links(), other.links()):
             text = f"lines {chosen.line} and {other.line}: two matrices of one machine; the one that shows more NVLinks counts"
             findings.append(Finding("matrix-repeated", text))
             chosen = other if fast_links(other.links()) > fast_links(chosen.links()) else chosen
         else:
-            text = f"line {other.line}: another matrix, of other links, is left out; parse the output of each machine alone"
+            text = f"line {other.line}: another matrix, of other links or another machine, is left out; parse the output of each machine alone"
             findings.append(Finding("second-matrix", text))
     return chosen, findings
 
