@@ -190,12 +190,12 @@ class Planner:
         return self.cluster.ledger.refusal(attempt, pod.uid) or shape_of(pod.containers)
 
     def _accept(self, pod: PodRequest, shape: Shape, eligible: Eligible, now: float) -> Verdict:
-        """Let the pod go on; if the other plugins refuse the nodes that fit, those that lack GPUs may wake it."""
+        """Let the pod go on. If the other plugins refuse the nodes that fit, others may wake it.
+
+        Those are the nodes that lack GPUs now, and those that were not judged: they join the table later.
+        """
         lacking = eligible.nodes & self.cluster.present & ~self.cluster.ranking(shape).feasible
-        if lacking:
-            self._record(pod, shape, Eligible(lacking, eligible.known), "some eligible nodes lack the GPUs", now)
-        else:
-            self.cluster.refusals.clear(pod.uid)
+        self._record(pod, shape, Eligible(lacking, eligible.known), "the nodes that fit are judged by the other plugins", now)
         return OK
 
     def _refuse(self, pod: PodRequest, shape: Shape, eligible: Eligible, now: float) -> Verdict:

@@ -211,3 +211,21 @@ def placement(plan: Planner, number: int, wanted: PodRequest) -> dict[str, Any]:
     answer = plan.reserve(attempt(number), wanted, 0, 0.0)
     found: dict[str, Any] = json.loads(dict(answer.annotations)["pyscheduler.io/placement"])
     return found
+
+
+def test_pod_that_other_plugins_refused_is_woken_by_a_node_that_was_not_judged() -> None:
+    plan = planner(node("n1"))
+    wanted = pod("p", 1)
+    judged = only(0, known=1)
+    assert plan.filter(attempt(1), wanted, judged, 0.0).verdict.code is Code.OK
+    assert plan.wake(1.0)[1] == []
+    plan.cluster.observe_node(node("n2"), 1.0)
+    assert plan.wake(2.0)[1] == ["p"]
+
+
+def test_pod_that_was_reserved_is_woken_by_no_node() -> None:
+    plan = planner(node("n1"))
+    plan.filter(attempt(1), pod("p", 1), only(0, known=1), 0.0)
+    plan.reserve(attempt(1), pod("p", 1), 0, 0.0)
+    plan.cluster.observe_node(node("n2"), 1.0)
+    assert plan.wake(2.0)[1] == []
