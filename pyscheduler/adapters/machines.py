@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyscheduler.adapters.tables import Tables
 from pyscheduler.core.findings import Finding, Severity
@@ -33,7 +33,8 @@ class Machines:
     """Gives nodes their machine. One caller at a time.
 
     While the table of a class is being built, a new node waits, and a node
-    that changed goes on with the links that it had.
+    that changed goes on with the links that it had, or takes no pod if it has
+    another number of GPUs now.
     """
 
     def __init__(self, tables: Tables, weights: Weights, wall_clock: Callable[[], float]) -> None:
@@ -89,7 +90,9 @@ class Machines:
         if usable is None and before is not None and record.document and len(before.ids) == len(record.document.gpus):
             usable = before.table
         if usable is None or record.document is None:
-            return Attached(None, settled=False)
+            known = self._last.pop(record.name, None)
+            # A node whose GPUs are others now takes no pod until they are judged: neither the old ones are right nor any number.
+            return Attached(replace(_facts(record, None), allocatable=0) if known else None, settled=False)
         machine = self._last[record.name] = _machine(record.document, usable, assumed=record.preset is not None)
         return Attached(_facts(record, machine, findings), settled=table is not None)
 

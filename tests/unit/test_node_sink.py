@@ -141,14 +141,14 @@ def test_known_node_goes_on_with_the_links_that_it_had_and_with_its_new_health(s
     assert setting.links("a") == "SYS"
 
 
-def test_known_node_with_another_number_of_gpus_stays_as_it_was_until_its_table_is_there(setting: Setting) -> None:
+def test_known_node_with_another_number_of_gpus_takes_no_pod_until_its_table_is_there(setting: Setting) -> None:
     setting.sink.changed(node("a", document(gpus=2)))
     setting.shelf.build_all()
     setting.sink.retry()
     setting.sink.changed(node("a", document(gpus=3), gpus=3))
     before = setting.state("a")
     assert before is not None
-    assert before.free == 2
+    assert before.free == 0
     setting.shelf.build_all()
     setting.sink.retry()
     after = setting.state("a")
