@@ -61,7 +61,9 @@ def test_dgx_1v_that_is_half_full_gives_the_best_ring(
 
 def test_indexed_job_of_the_real_controller_shares_no_gpu(workspace: Workspace) -> None:
     nodes = workspace.add_nodes("hgx-h100", 2)
-    workspace.add_indexed_job("train", 4, workspace.pod_spec(4), {"pyscheduler.io/simulate": '{"runSeconds": 1}'})
+    workspace.wait_untainted()
+    # Long enough that all run at one time: a pod that comes after another has ended may have its GPUs.
+    workspace.add_indexed_job("train", 4, workspace.pod_spec(4), {"pyscheduler.io/simulate": '{"runSeconds": 5}'})
     workspace.wait_job("train", "Complete")
     pods, _ = workspace.api.read_all(workspace.pods)
     given = [(pod["spec"]["nodeName"], handle) for pod in pods for handle in gpus(pod)]
