@@ -15,6 +15,7 @@ from deploy.local.api import Object
 from deploy.local.control_plane import ControlPlane
 from deploy.local.simulated_nodes import NODES, TOPOLOGY
 from deploy.local.workspace import Workspace, annotation
+from tests.e2e.known_nodes import wait_known
 
 GPUS = "pyscheduler.io/gpus"
 PLACEMENT = "pyscheduler.io/placement"
@@ -172,8 +173,9 @@ def test_setting_that_is_not_supported_is_told_not_ignored(workspace: Workspace)
     workspace.wait_event("p", "pyscheduler.io/max-link")
 
 
-def test_nodes_and_pods_that_no_reader_expects_harm_only_themselves(workspace: Workspace) -> None:
+def test_nodes_and_pods_that_no_reader_expects_harm_only_themselves(workspace: Workspace, control_plane: ControlPlane) -> None:
     odd, _ = workspace.add_nodes("a100-pcie-bridged", 2)
+    workspace.wait_untainted()
     document = json.dumps(
         {
             "version": 1,
@@ -183,6 +185,8 @@ def test_nodes_and_pods_that_no_reader_expects_harm_only_themselves(workspace: W
         }
     )
     workspace.api.patch(f"{NODES}/{odd}", {"metadata": {"annotations": {TOPOLOGY: document}}})
+    # A pod placed by the old document would hold GPUs that the new one does not name.
+    wait_known(control_plane.layout.socket, odd, lambda node: len(node.gpus) == 2)
     workspace.add_pod("deep", workspace.pod_spec(1), {GPUS: "[" * 20_000})
     workspace.add_pod("absurd", workspace.pod_spec(3_000_000_000))
     workspace.wait_event("absurd", "ask for at most 4 per pod")

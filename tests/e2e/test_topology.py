@@ -8,14 +8,13 @@ import sys
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise, permutations
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 import yaml
 
@@ -30,8 +29,8 @@ from deploy.local.workspace import Workspace, annotation, has_condition
 from pyscheduler.core.machine.classify import class_of
 from pyscheduler.core.machine.device_class import class_hash
 from pyscheduler.core.machine.device_table import MAX_GPUS
-from pyscheduler.edge.pb.v1 import inspect_pb2, inspect_pb2_grpc
 from pyscheduler.readers import class_document, node_document
+from tests.e2e.known_nodes import shown, until, wait_known
 from tests.e2e.test_placement import PLACEMENT, gpus, uuids
 
 PRESET = "pyscheduler.io/preset"
@@ -40,36 +39,6 @@ CLASSES = "/api/v1/namespaces/default/configmaps"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 Document = dict[str, Any]
-Condition = Callable[[inspect_pb2.Node], bool]
-
-
-def shown(socket: Path, name: str) -> inspect_pb2.Node | None:
-    """Return what a service knows of a node."""
-    with grpc.insecure_channel(f"unix:{socket}") as channel:
-        answer = inspect_pb2_grpc.InspectStub(channel).ListNodes(inspect_pb2.ListNodesRequest(name=name), timeout=10)
-    return answer.nodes[0] if answer.nodes else None
-
-
-def until(condition: Callable[[], Any], what: str, timeout_s: float = 60.0, every_s: float = 0.05) -> Any:
-    """Ask again and again, until what is asked is true; return it. For what tells nobody that it has changed."""
-    deadline = time.monotonic() + timeout_s
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"{what}: not in {timeout_s:g} s"
-        time.sleep(every_s)
-    return value
-
-
-def wait_known(socket: Path, name: str, condition: Condition) -> inspect_pb2.Node:
-    """Wait until what a service knows of a node meets a condition."""
-    seen: list[inspect_pb2.Node | None] = []
-
-    def meets() -> bool:
-        seen[:] = [shown(socket, name)]
-        return seen[0] is not None and seen[0].present and condition(seen[0])
-
-    until(meets, f"node {name}")
-    assert seen[0] is not None
-    return seen[0]
 
 
 def annotate(api: Api, node: str, document: Document | str | None) -> None:
