@@ -20,6 +20,7 @@ from pyscheduler.core import bitmap
 from pyscheduler.core.explain import Hole
 from pyscheduler.core.fabric.fleet import Fleet
 from pyscheduler.core.fabric.tightness import Tightness
+from pyscheduler.core.kinds import Kinds
 from pyscheduler.core.ledger import Ledger
 from pyscheduler.core.model import NodeFacts, PodFacts, PodUid, binding_order
 from pyscheduler.core.node import ABSENT, NodeState, derive, model_names
@@ -58,7 +59,8 @@ class Cluster:
         self.generation = 1
         self.topology = 1
         self.present = 0
-        self.fleet = Fleet(self.state)
+        self._kinds = Kinds()
+        self.fleet = Fleet(self._kinds)
         self._tightness = Tightness()
         self._models: dict[str, tuple[int, list[str]]] = {}
         self._unhealthy: tuple[int, list[int]] = (0, [])
@@ -90,9 +92,9 @@ class Cluster:
         """Return the nodes in order for this shape. The shapes asked for least recently are forgotten."""
         ranking = self._rankings.pop(shape, None)
         if ranking is None:
-            ranking = Ranking(shape)
+            ranking = Ranking(shape, self._kinds)
             for node, state in enumerate(self._states):
-                ranking.update(node, state)
+                ranking.update(node, self._kinds.number(state))
         self._rankings[shape] = ranking
         if len(self._rankings) > RANKINGS_MAX:
             del self._rankings[next(iter(self._rankings))]
@@ -245,33 +247,46 @@ class Cluster:
             self.settle_pod(pod, now)
 
     def _set(self, node: int, state: NodeState) -> None:
-        bit = 1 << node
         self.generation += 1
-        self.present = self.present | bit if state.present else self.present & ~bit
-        for resource in self._with_resource:
-            self._with_resource[resource] &= ~bit
-        if state.facts.resource:
-            self._with_resource[state.facts.resource] = self._with_resource.get(state.facts.resource, 0) | bit
-        self._count(node, state)
+        self._offer(node, (state.facts.resource, state.facts.allocatable) if state.present else None)
         self._states[node] = state
-        self.fleet.touch(node)
         self._tightness.change(node, state.free)
         self._free[node] = state.free
         self._allocatable[node] = state.facts.allocatable
+        if self._kinds.full:
+            self._number_anew()
+        kind = self._kinds.number(state)
+        self.fleet.touch(node, kind, state.free)
         for ranking in self._rankings.values():
-            ranking.update(node, state)
+            ranking.update(node, kind)
 
-    def _count(self, node: int, state: NodeState) -> None:
-        """Count what the node offers in place of what it offered."""
-        offer = (state.facts.resource, state.facts.allocatable) if state.present else ("", 0)
-        before = self._offers.get(node, ("", 0))
-        if offer != before:
-            self._offers[node] = offer
-            for (resource, gpus), by in ((before, -1), (offer, 1)):
-                sizes = self._sizes.setdefault(resource, Counter())
-                sizes[gpus] += by
-                if not sizes[gpus]:
-                    del sizes[gpus]
+    def _number_anew(self) -> None:
+        """Forget the kinds that no node is of any more."""
+        self._kinds = Kinds()
+        self._rankings.clear()
+        self.fleet.renumber(self._kinds)
+        for node, state in enumerate(self._states):
+            self.fleet.touch(node, self._kinds.number(state), state.free)
+
+    def _offer(self, node: int, offer: tuple[str, int] | None) -> None:
+        """Note which resource a node has, and how many GPUs; None if the node is not present."""
+        before = self._offers.get(node)
+        if offer == before:
+            return
+        bit = 1 << node
+        if before is not None:
+            resource, gpus = before
+            self.present ^= bit
+            self._with_resource[resource] ^= bit
+            self._sizes[resource][gpus] -= 1
+            if not self._sizes[resource][gpus]:
+                del self._sizes[resource][gpus]
+            del self._offers[node]
+        if offer is not None:
+            resource, gpus = self._offers[node] = offer
+            self.present |= bit
+            self._with_resource[resource] = self._with_resource.get(resource, 0) | bit
+            self._sizes.setdefault(resource, Counter())[gpus] += 1
 
     def _make_room(self) -> None:
         """Make room for the nodes that joined the table."""

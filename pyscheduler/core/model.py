@@ -128,7 +128,12 @@ class Machine:
 
     def mask_of(self, handles: Iterable[str]) -> int:
         """Return the mask of those of these GPUs that are on this node. A GPU that has a UUID goes by ``index:N``, too."""
-        return sum({1 << self._index_of[h] for h in handles if h in self._index_of})
+        mask = 0
+        for handle in handles:
+            index = self._index_of.get(handle)
+            if index is not None:
+                mask |= 1 << index
+        return mask
 
 
 # Pod UID to the handles of all GPUs that the node's kubelet has given it.

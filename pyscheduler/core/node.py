@@ -135,14 +135,20 @@ def derive(facts: NodeFacts, holdings: Collection[Holding]) -> NodeState:
 
 def _held_by_name(machine: Machine, reported: InUse, holdings: Collection[Holding]) -> tuple[int, int]:
     """Return the mask of the GPUs that somebody is known to hold, and how many more are held that cannot be located."""
-    held = {h.uid: h for h in holdings}
     mask = unlocated = 0
-    for uid in held.keys() | reported.keys():
-        handles = reported.get(uid, ())
-        count, mine = (held[uid].count, held[uid].gpus) if uid in held else (len(handles), ())
-        located = machine.mask_of(handles) | machine.mask_of(mine)
+    holders = set()
+    for held in holdings:
+        holders.add(held.uid)
+        located = machine.mask_of(held.gpus)
+        if held.uid in reported:
+            located |= machine.mask_of(reported[held.uid])
         mask |= located
-        unlocated += max(0, count - located.bit_count())
+        unlocated += max(0, held.count - located.bit_count())
+    for uid, handles in reported.items():
+        if uid not in holders:
+            located = machine.mask_of(handles)
+            mask |= located
+            unlocated += max(0, len(handles) - located.bit_count())
     return mask, unlocated
 
 

@@ -11,42 +11,58 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pyscheduler.core import bitmap
-from pyscheduler.core.node import Key, NodeState
+from pyscheduler.core.kinds import Kinds
+from pyscheduler.core.node import Key
 from pyscheduler.core.request import Shape
 
 __all__ = ["Rank", "Ranking"]
 
 Rank = Callable[[NDArray[np.intp]], NDArray[np.int64]]
 
+# Whether an empty node could take the shape, and the key, None if it does not fit now.
+_Worth = tuple[bool, Key | None]
+
+# What a node is taken for before it is told of: no bit of it is set.
+_UNKNOWN: Final[_Worth] = (True, None)
+
 
 class Ranking:
     """Concurrency contract: one writer; readers hold the same lock."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, kinds: Kinds) -> None:
         self.shape = shape
         self.feasible = 0
         # Nodes that could not take the shape even if they were empty.
         self.unresolvable = 0
+        self._kinds = kinds
+        # By kind: whether an empty node could take the shape, and the key.
+        self._worth: dict[int, _Worth] = {}
+        self._of_node: dict[int, _Worth] = {}
         self._buckets: dict[Key, int] = {}
         self._order: list[Key] = []
-        self._keys: dict[int, Key] = {}
 
-    def update(self, node: int, state: NodeState) -> None:
-        """Give the node the place that its state deserves."""
-        bit = 1 << node
-        self.unresolvable = self.unresolvable & ~bit if state.fits(self.shape) else self.unresolvable | bit
-        old, new = self._keys.get(node), state.key(self.shape)
+    def update(self, node: int, kind: int) -> None:
+        """Give the node the place that its kind deserves."""
+        new = self._worth.get(kind)
+        if new is None:
+            state = self._kinds.example(kind)
+            new = self._worth[kind] = state.fits(self.shape), state.key(self.shape)
+        old = self._of_node.get(node, _UNKNOWN)
         if old == new:
             return
-        if old is not None:
-            self._remove(node, old)
-        if new is not None:
-            self._insert(node, new)
+        self._of_node[node] = new
+        bit = 1 << node
+        # `old` says which bits are set.
+        if old[0] != new[0]:
+            self.unresolvable ^= bit
+        if old[1] != new[1]:
+            self._move(bit, old[1], new[1])
 
     def best(self, among: int, limit: int, rank: Rank) -> list[int]:
         """Return at most `limit` feasible nodes of the set, best first.
@@ -80,18 +96,16 @@ class Ranking:
             if members:
                 yield members
 
-    def _insert(self, node: int, key: Key) -> None:
-        if key not in self._buckets:
-            insort(self._order, key)
-            self._buckets[key] = 0
-        self._buckets[key] |= 1 << node
-        self._keys[node] = key
-        self.feasible |= 1 << node
-
-    def _remove(self, node: int, key: Key) -> None:
-        self._buckets[key] &= ~(1 << node)
-        if not self._buckets[key]:
-            del self._buckets[key]
-            del self._order[bisect_left(self._order, key)]
-        del self._keys[node]
-        self.feasible &= ~(1 << node)
+    def _move(self, bit: int, old: Key | None, new: Key | None) -> None:
+        if old is not None:
+            self._buckets[old] ^= bit
+            if not self._buckets[old]:
+                del self._buckets[old]
+                del self._order[bisect_left(self._order, old)]
+        if new is not None:
+            if new not in self._buckets:
+                insort(self._order, new)
+                self._buckets[new] = 0
+            self._buckets[new] |= bit
+        if (old is None) != (new is None):
+            self.feasible ^= bit

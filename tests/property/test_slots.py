@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pyscheduler.core import bitmap, kinds
 from pyscheduler.core.cluster import Cluster
-from pyscheduler.core.fabric.merge_tree import merge_tree
+from pyscheduler.core.fabric.merge_tree import MergeTree, merge_tree
 from pyscheduler.core.fabric.place import Place
 from pyscheduler.core.fabric.slots import SlotIndex, Slots, Supply
 from pyscheduler.core.job import NO_LIMITS, Limits
@@ -38,6 +40,7 @@ def equal_as_counted(kept: Slots, anew: Slots) -> None:
         assert (kept.of_node[mine] == anew.of_node[at]).all()
         width = anew.histogram.shape[2]
         assert (kept.histogram[:, mine, :width] == anew.histogram[:, at]).all()
+        assert (kept.sums[:, mine] == anew.sums[:, at]).all()
         assert not kept.histogram[:, mine, width:].any()
 
 
@@ -46,14 +49,13 @@ def equal_as_counted(kept: Slots, anew: Slots) -> None:
 def test_an_index_after_any_changes_is_one_built_anew(seed: int, draw: random.Random):
     hosts = any_forest(seed)[0].hosts
     tree = merge_tree([host.name for host in hosts], [Place(host.path, host.nvlink) for host in hosts])
-    supplies = [any_supply(draw) for _ in hosts]
-    index = SlotIndex(tree, lambda node: supplies[node])
-    for _ in range(12):
+    supplies = [any_supply(draw) for _ in range(30)]
+    kinds = np.array([draw.randrange(3) for _ in hosts], np.int32)
+    index = SlotIndex(tree, supplies.__getitem__, kinds)
+    for step in range(12):
         for _ in range(draw.randint(0, 4)):
-            node = draw.randrange(len(hosts))
-            supplies[node] = any_supply(draw)
-            index.touch(node)
-        equal_as_counted(index.catch_up(), SlotIndex(tree, lambda node: supplies[node]).catch_up())
+            kinds[draw.randrange(len(hosts))] = draw.randrange(4 + 2 * step)
+        equal_as_counted(index.catch_up(kinds), SlotIndex(tree, supplies.__getitem__, kinds).catch_up(kinds))
 
 
 @some
@@ -61,20 +63,29 @@ def test_an_index_after_any_changes_is_one_built_anew(seed: int, draw: random.Ra
 def test_slots_count_what_nodes_supply(seed: int, draw: random.Random):
     hosts = any_forest(seed)[0].hosts
     tree = merge_tree([host.name for host in hosts], [Place(host.path, host.nvlink) for host in hosts])
-    supplies = [any_supply(draw) for _ in hosts]
+    supplies = [any_supply(draw) for _ in range(8)]
     allowed = np.array([draw.random() < 0.6 for _ in hosts])
-    index = SlotIndex(tree, lambda node: supplies[node])
-    for slots, may in ((index.catch_up(), np.ones(len(hosts), bool)), (index.restricted(allowed), allowed)):
-        for one in (False, True):
-            totals = slots.totals(np.arange(len(tree.low)), one_per_node=one)
-            for vertex in range(len(tree.low)):
-                for at, grade in enumerate(slots.grades):
-                    counts = [
-                        max((count for ring, count in supplies[tree.order[position]] if ring >= grade), default=0)
-                        for position in range(tree.low[vertex], tree.high[vertex])
-                        if may[position]
-                    ]
-                    assert totals[vertex, at] == sum(min(count, 1) if one else count for count in counts)
+    kinds = np.zeros(len(hosts), np.int32)
+    index = SlotIndex(tree, supplies.__getitem__, kinds)
+    for _ in range(4):
+        for _ in range(draw.randint(1, len(hosts))):
+            kinds[draw.randrange(len(hosts))] = draw.randrange(len(supplies))
+        for slots, may in ((index.catch_up(kinds), np.ones(len(hosts), bool)), (index.restricted(kinds, allowed), allowed)):
+            counted(tree, slots, [supplies[kind] if ok else () for kind, ok in zip(kinds.tolist(), may, strict=True)])
+
+
+def counted(tree: MergeTree, slots: Slots, supplies: list[Supply]) -> None:
+    """By position what it supplies: every counter is as counted here."""
+    for at, grade in enumerate(slots.grades):
+        mine = [max((count for ring, count in supply if ring >= grade), default=0) for supply in supplies]
+        assert slots.of_node[at].tolist() == mine
+        for vertex in range(len(tree.low)):
+            inside = mine[tree.low[vertex] : tree.high[vertex]]
+            below = slots.histogram[vertex, at].tolist()
+            assert below == [inside.count(number) for number in range(len(below))]
+            for one in (False, True):
+                total = slots.totals(np.array([vertex]), one_per_node=one)[0, at]
+                assert total == sum(min(count, 1) if one else count for count in inside)
 
 
 def views(cluster: Cluster, shape: Shape) -> list[object]:
@@ -83,8 +94,12 @@ def views(cluster: Cluster, shape: Shape) -> list[object]:
     tree, slots = fleet.tree(), fleet.slots(shape)
     used = [at for at in range(len(slots.grades)) if at == 0 or (slots.of_node[at] != slots.of_node[at - 1]).any()]
     used = [at for at in used if slots.of_node[at].any()]
+    ranking = cluster.ranking(shape)
     return [
         [cluster.table.names[node] for node in tree.order],
+        sorted(cluster.table.names[node] for node in bitmap.indices(ranking.feasible)),
+        sorted(cluster.table.names[node] for node in bitmap.indices(ranking.unresolvable)),
+        [cluster.table.names[node] for node in ranking.best(cluster.present, 99, cluster.rank)],
         fleet.free().tolist(),
         [fleet.example(kind).kind for kind in fleet.kinds().tolist()],
         [(slots.grades[at], slots.of_node[at].tolist()) for at in used],
@@ -92,8 +107,15 @@ def views(cluster: Cluster, shape: Shape) -> list[object]:
 
 
 @some
-@given(seeds, st.randoms(use_true_random=False))
-def test_a_fleet_after_any_changes_is_one_built_anew(seed: int, draw: random.Random):
+@given(seeds, st.randoms(use_true_random=False), st.sampled_from([3, 9, 1 << 16]))
+def test_a_fleet_after_any_changes_is_one_built_anew(seed: int, draw: random.Random, kinds_most: int):
+    """Also where so many kinds were seen that they get other numbers."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(kinds, "_MOST", kinds_most)
+        changed_and_compared(seed, draw)
+
+
+def changed_and_compared(seed: int, draw: random.Random) -> None:
     hosts = list(any_cluster(seed)[0].hosts)
     cluster = cluster_of(hosts)
     shapes = [Shape(GPU, 1, NO_LIMITS), Shape(GPU, 2, NO_LIMITS), Shape(GPU, 2, Limits(same_numa=True))]

@@ -171,6 +171,9 @@ def test_write_to_a_gone_pod_is_not_repeated(api: FakeApi) -> None:
 def test_bad_instructions_are_logged_and_change_nothing(api: FakeApi, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR):
         api.queue(NODES).put(("MODIFIED", node(instructions='{"gpu": 6}')))
+        # Nodes and pods come on threads of their own: the report of a later node tells that the instructions were read.
+        api.queue(NODES).put(("ADDED", node("m")))
+        api.wait(lambda: bool(api.reports("m")))
         send(api, "ADDED", pod("u1", gpus=8))
         api.wait(lambda: bool(api.to(status_path("u1"))))
     assert api.to(status_path("u1"))[0]["status"]["phase"] == "Running"

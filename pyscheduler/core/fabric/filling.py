@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pyscheduler.core.fabric.carrying import Demand
-from pyscheduler.core.fabric.merge_tree import MergeTree
-from pyscheduler.core.fabric.parts import Part, cheapest_nodes, fewest_parts, largest_parts, parts_below
+from pyscheduler.core.fabric.merge_tree import MergeTree, Part
+from pyscheduler.core.fabric.parts import cheapest_nodes, fewest_parts, largest_parts
 
 __all__ = ["Filling", "Share"]
 
@@ -57,26 +57,25 @@ class Filling:
 
     def below(self, vertex: int, times: Ints) -> Iterator[Share]:
         """Yield the shares below a vertex: over the fewest inner domains, then with the least left over."""
-        parts = parts_below(self.tree, vertex)
+        parts, starts = self.tree.parts(vertex)
         if parts[0].vertex == vertex:
             yield from self._on_nodes(parts[0], times)
             return
         if len(times) == 1:
-            able = np.flatnonzero(self.signatures[parts[0].low - self.base : parts[-1].high - self.base]) + parts[0].low
-            if len(able) <= _EXACT_MAX:
+            carrying = self.signatures[parts[0].low - self.base : parts[-1].high - self.base] != 0
+            if int(np.count_nonzero(carrying)) <= _EXACT_MAX:
+                able = np.flatnonzero(carrying) + parts[0].low
                 costs = dict(zip(able.tolist(), self.free[able].tolist(), strict=True))
                 chosen = cheapest_nodes(self.tree, vertex, costs, int(times[0]))
                 yield from (Share(position, self.demand.kinds[0]) for position in chosen)
                 return
-        for at, mine in self._one_kind(parts, times) if len(times) == 1 else self._kinds(parts, times):
+            rooms = np.add.reduceat(carrying, starts - parts[0].low, dtype=np.int64)
+            given = iter([(at, np.array([nodes], np.int64)) for at, nodes in largest_parts(rooms, int(times[0]))])
+        else:
+            given = self._kinds(parts, times)
+        for at, mine in given:
             part = parts[at]
             yield from self._on_nodes(part, mine) if part.vertex is None else self.below(part.vertex, mine)
-
-    def _one_kind(self, parts: Sequence[Part], times: Ints) -> Iterator[tuple[int, Ints]]:
-        """Yield (part, what it carries) where all counts are equal."""
-        rooms = np.array([np.count_nonzero(self._signatures(part)) for part in parts])
-        for at, nodes in largest_parts(rooms, int(times[0])):
-            yield at, np.array([nodes], np.int64)
 
     def _kinds(self, parts: Sequence[Part], times: Ints) -> Iterator[tuple[int, Ints]]:
         """Yield (part, what it carries of each kind of count)."""

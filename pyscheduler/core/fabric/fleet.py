@@ -1,14 +1,14 @@
-"""The nodes as the selector sees them: states by position of the merge tree, and live slots for each shape of pod.
+"""The nodes as the selector sees them: kinds by position of the merge tree, and live slots for each shape of pod.
 
-Derived from `NodeState`s alone and kept up to date by `touch`; the tree is made
-anew when a node comes, goes or moves, which is seldom.
+Derived from what `touch` tells of each node; the tree is made anew when a node
+comes, goes or moves, which is seldom.
 
 Concurrency contract: one writer at a time; the caller holds one lock round every method.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from pyscheduler.core import bitmap
 from pyscheduler.core.fabric.merge_tree import MergeTree, merge_tree
 from pyscheduler.core.fabric.place import NOWHERE, Place
 from pyscheduler.core.fabric.slots import SlotIndex, Slots, Supply
+from pyscheduler.core.kinds import Kinds
 from pyscheduler.core.node import NodeState
 from pyscheduler.core.request import Shape
 
@@ -26,113 +27,93 @@ Ints = npt.NDArray[np.int32]
 
 # Shapes whose slots are kept up to date.
 INDEXES_MAX = 32
-# Kinds of node state that are told apart before they are counted anew.
-_KINDS_MAX = 1 << 17
 
 
 class Fleet:
     """Views are by position of `tree()`; nodes that are not present have no slots."""
 
-    def __init__(self, state: Callable[[int], NodeState]) -> None:
-        self._state = state
-        self._names: list[str] = []
-        self._places: list[Place] = []
+    def __init__(self, kinds: Kinds) -> None:
+        self._numbers = kinds
         self._tree: MergeTree | None = None
         self._indexes: dict[Shape, SlotIndex] = {}
-        self._numbers: dict[tuple[object, ...], int] = {}
-        self._examples: list[NodeState] = []
+        # By node.
+        self._names: list[str] = []
+        self._places: list[Place] = []
         self._kind: list[int] = []
-        # By position of the tree; made anew with it.
+        self._free: list[int] = []
+        # By position of the tree; the nodes that changed since are told apart.
         self._kinds = np.zeros(0, np.int32)
-        self._free = np.zeros(0, np.int32)
-        self._supplies: dict[Shape, dict[int, Supply]] = {}
+        self._frees = np.zeros(0, np.int32)
         self._dirty: set[int] = set()
 
     def place(self, node: int, name: str, place: Place) -> None:
-        """Note where a node is; new nodes come in the order of their indices."""
+        """Note where a node is; new nodes come in the order of their indices, and are told of by `touch`, too."""
         while len(self._names) <= node:
             self._names.append("")
             self._places.append(NOWHERE)
+            self._kind.append(0)
+            self._free.append(0)
         if self._names[node] != name or self._places[node] != place:
             self._names[node], self._places[node] = name, place
             self._tree = None
             self._indexes.clear()
 
-    def touch(self, node: int) -> None:
-        """Note that the state of a node changed."""
+    def touch(self, node: int, kind: int, free: int) -> None:
+        """Note of which kind a node is now, and how many of its GPUs are free."""
+        self._kind[node] = kind
+        self._free[node] = free
         self._dirty.add(node)
-        for index in self._indexes.values():
-            index.touch(node)
+
+    def renumber(self, kinds: Kinds) -> None:
+        """Forget the numbers of kinds: every node is told of anew."""
+        self._numbers = kinds
+        self._indexes.clear()
 
     def tree(self) -> MergeTree:
         """Return the merge tree of the nodes."""
         if self._tree is None:
             self._tree = merge_tree(self._names, self._places)
-            self._kinds = np.zeros(len(self._names), np.int32)
-            self._free = np.zeros(len(self._names), np.int32)
-            self._dirty.update(range(len(self._names)))
+            self._kinds = np.array(self._kind, np.int32)[self._tree.order]
+            self._frees = np.array(self._free, np.int32)[self._tree.order]
+            self._dirty.clear()
         return self._tree
 
     def slots(self, shape: Shape, eligible: int | None = None) -> Slots:
         """Return the slots for a shape, on all nodes or on the eligible ones (a bitmap) alone."""
-        index = self._indexes.pop(shape, None)
-        if index is None:
-            self._catch_up()
-            index = SlotIndex(self.tree(), self._supplier(shape))
+        kinds = self.kinds()
+        index = self._indexes.pop(shape, None) or SlotIndex(self.tree(), partial(self._supply, shape), kinds)
         self._indexes[shape] = index
         if len(self._indexes) > INDEXES_MAX:
-            oldest = next(iter(self._indexes))
-            del self._indexes[oldest], self._supplies[oldest]
-        self._catch_up()
+            del self._indexes[next(iter(self._indexes))]
         if eligible is None:
-            return index.catch_up()
+            return index.catch_up(kinds)
         allowed = np.zeros(len(self._names), np.bool_)
         nodes = bitmap.indices(eligible)
         allowed[self.tree().position[nodes[nodes < len(allowed)]]] = True
-        return index.restricted(allowed)
+        return index.restricted(kinds, allowed)
 
     def kinds(self) -> Ints:
-        """Return a number for the state of each position: nodes of one kind offer the same."""
+        """Return the kind of each position, a number: nodes of one kind offer the same."""
         self._catch_up()
         return self._kinds
 
     def free(self) -> Ints:
         """Return the free GPUs of each position."""
         self._catch_up()
-        return self._free
+        return self._frees
 
     def example(self, kind: int) -> NodeState:
         """Return a state of this kind."""
-        return self._examples[kind]
+        return self._numbers.example(kind)
 
     def _catch_up(self) -> None:
-        position = self.tree().position
-        self._kind += [0] * (len(self._names) - len(self._kind))
-        if len(self._numbers) > _KINDS_MAX:
-            self._numbers.clear()
-            self._examples.clear()
-            for known in self._supplies.values():
-                known.clear()
-            self._dirty.update(range(len(self._names)))
-        for node in self._dirty:
-            state = self._state(node)
-            number = self._numbers.setdefault(state.kind, len(self._examples))
-            if number == len(self._examples):
-                self._examples.append(state)
-            self._kind[node] = number
-            self._kinds[position[node]] = number
-            self._free[position[node]] = state.free
-        self._dirty.clear()
+        tree = self.tree()
+        if self._dirty:
+            nodes = list(self._dirty)
+            positions = tree.position[nodes]
+            self._kinds[positions] = [self._kind[node] for node in nodes]
+            self._frees[positions] = [self._free[node] for node in nodes]
+            self._dirty.clear()
 
-    def _supplier(self, shape: Shape) -> Callable[[int], Supply]:
-        """Return what tells the supply of a node for the shape."""
-        known = self._supplies.setdefault(shape, {})
-
-        def supply(node: int) -> Supply:
-            kind = self._kind[node]
-            found = known.get(kind)
-            if found is None:
-                found = known[kind] = self._examples[kind].supply(shape)
-            return found
-
-        return supply
+    def _supply(self, shape: Shape, kind: int) -> Supply:
+        return self._numbers.example(kind).supply(shape)

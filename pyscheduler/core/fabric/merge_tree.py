@@ -11,8 +11,8 @@ the order of (path from the outermost domain, name). The static part: counters o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -20,13 +20,22 @@ import numpy.typing as npt
 
 from pyscheduler.core.fabric.place import Domain, Place
 
-__all__ = ["NODE_LEVEL", "NVLINK_LEVEL", "MergeTree", "merge_tree", "tiers"]
+__all__ = ["NODE_LEVEL", "NVLINK_LEVEL", "MergeTree", "Part", "merge_tree", "tiers"]
 
 Ints = npt.NDArray[np.int64]
 
 # The level of a single node, and that of the NVLink domains that span nodes.
 NODE_LEVEL: Final = "node"
 NVLINK_LEVEL: Final = "nvlink-domain"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A range of positions: a domain right below another one, or a node that hangs there itself (`vertex` is None)."""
+
+    vertex: int | None
+    low: int
+    high: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,6 +58,8 @@ class MergeTree:
         Tier of each vertex, shape (vertices,).
     nearest
         Nearest vertex that holds each node, shape (nodes,).
+    holders
+        The vertices that hold each vertex, itself first, then the nearest; -1 where there are no more, shape (vertices, most).
     below
         Vertices right below each vertex, in order.
     own
@@ -63,8 +74,10 @@ class MergeTree:
     parent: Ints
     tier: Ints
     nearest: npt.NDArray[np.int32]
+    holders: Ints
     below: tuple[Ints, ...]
     own: Mapping[str, Ints]
+    _parts: dict[int, tuple[tuple[Part, ...], Ints]] = field(default_factory=dict, repr=False)
 
     @property
     def root(self) -> int:
@@ -77,16 +90,34 @@ class MergeTree:
 
     def above(self, node: int) -> list[int]:
         """Return the vertices that hold a node, nearest first."""
-        found = []
-        vertex = int(self.nearest[node])
-        while vertex >= 0:
-            found.append(vertex)
-            vertex = int(self.parent[vertex])
-        return found
+        found: list[int] = self.holders[self.nearest[node]].tolist()
+        return [vertex for vertex in found if vertex >= 0]
 
     def children(self, vertex: int) -> Ints:
         """Return the vertices right below, in order."""
         return self.below[vertex]
+
+    def parts(self, vertex: int) -> tuple[tuple[Part, ...], Ints]:
+        """Return what hangs right below the vertex, in order, and where each part begins; the vertex itself if that is nodes alone."""
+        found = self._parts.get(vertex)
+        if found is None:
+            parts = tuple(self._parts_of(vertex))
+            found = self._parts[vertex] = parts, np.array([part.low for part in parts], np.int64)
+        return found
+
+    def _parts_of(self, vertex: int) -> Iterator[Part]:
+        children = self.children(vertex).tolist()
+        low, high = int(self.low[vertex]), int(self.high[vertex])
+        if not children:
+            yield Part(vertex, low, high)
+            return
+        at = low
+        for child in children:
+            first, after = int(self.low[child]), int(self.high[child])
+            yield from (Part(None, position, position + 1) for position in range(at, first))
+            yield Part(child, first, after)
+            at = after
+        yield from (Part(None, position, position + 1) for position in range(at, high))
 
     def join(self, nodes: Iterable[int]) -> str | None:
         """Return the nearest level that holds all these nodes: ``node`` for one, None if only the whole cluster does."""
@@ -245,6 +276,16 @@ def _assemble(
         parent=np.array(parent, np.int64),
         tier=np.array(tier, np.int64),
         nearest=nearest,
+        holders=_holders(np.array(parent, np.int64)),
         below=tuple(np.split(grouped.astype(np.int64), ends)[1:]),
         own=own,
     )
+
+
+def _holders(parent: Ints) -> Ints:
+    columns = [np.arange(len(parent))]
+    # The last entry stands for no vertex, and holds itself.
+    above = np.append(parent, -1)
+    while (columns[-1] >= 0).any():
+        columns.append(above[columns[-1]])
+    return np.column_stack(columns[:-1])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations, islice
 from typing import Final
 
@@ -12,7 +11,7 @@ import numpy.typing as npt
 
 from pyscheduler.core.fabric.merge_tree import MergeTree
 
-__all__ = ["Part", "cheapest_nodes", "fewest_parts", "largest_parts", "parts_below"]
+__all__ = ["cheapest_nodes", "fewest_parts", "largest_parts"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -21,31 +20,6 @@ _SETS_MAX: Final = 2000
 # A domain costs more than all that its nodes do, and one of the next tier more than so many of this one.
 _DOMAIN: Final = 1 << 24
 _BITS: Final = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A range of positions: a domain right below another one, or a node that hangs there itself (`vertex` is None)."""
-
-    vertex: int | None
-    low: int
-    high: int
-
-
-def parts_below(tree: MergeTree, vertex: int) -> list[Part]:
-    """Return what hangs right below the vertex, in order; the vertex itself if that is nodes alone."""
-    children = tree.children(vertex)
-    low, high = int(tree.low[vertex]), int(tree.high[vertex])
-    if not len(children):
-        return [Part(vertex, low, high)]
-    parts: list[Part] = []
-    at = low
-    for child in children.tolist():
-        first, after = int(tree.low[child]), int(tree.high[child])
-        parts += [Part(None, position, position + 1) for position in range(at, first)]
-        parts.append(Part(child, first, after))
-        at = after
-    return [*parts, *(Part(None, position, position + 1) for position in range(at, high))]
 
 
 def fewest_parts(covers: Ints, needs: Ints, most: int) -> list[list[int]]:
@@ -115,7 +89,7 @@ def _cheapest(tree: MergeTree, vertex: int, costs: Mapping[int, int], most: int)
     """Return for each number of nodes the least cost, and the positions. Each domain used costs more than all below it."""
     tier = int(tree.tier[vertex])
     best: list[tuple[int, tuple[int, ...]]] = [(0, ())]
-    for part in parts_below(tree, vertex):
+    for part in tree.parts(vertex)[0]:
         if part.vertex is None or part.vertex == vertex:
             for at in (position for position in range(part.low, part.high) if position in costs):
                 best = _joined(best, [(0, ()), (costs[at] + _dues(0, tier), (at,))], most)

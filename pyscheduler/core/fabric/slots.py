@@ -21,6 +21,7 @@ from pyscheduler.core.fabric.merge_tree import MergeTree
 __all__ = ["COUNT_ONLY", "SlotIndex", "Slots", "Supply"]
 
 Ints = npt.NDArray[np.int64]
+Ints32 = npt.NDArray[np.int32]
 
 # The grade of nodes of which only the number of free GPUs is known: behind all others.
 COUNT_ONLY: Final = -1
@@ -41,102 +42,124 @@ class Slots:
         Slots of at least a grade by grade and position, shape (grades, nodes).
     histogram
         By vertex, grade and number: how many nodes below have that many slots, shape (vertices, grades, most + 1).
+    sums
+        Slots below each vertex by grade, shape (vertices, grades).
     """
 
     grades: tuple[int, ...]
-    of_node: npt.NDArray[np.int32]
-    histogram: npt.NDArray[np.int32]
+    of_node: Ints32
+    histogram: Ints32
+    sums: Ints32
 
-    def totals(self, vertices: Ints, *, one_per_node: bool) -> Ints:
+    def totals(self, vertices: Ints, *, one_per_node: bool) -> Ints32:
         """Return the slots of each vertex by grade, shape (vertices, grades)."""
-        counts = self.histogram[vertices]
-        worth = np.arange(counts.shape[2], dtype=np.int64)
-        return np.asarray(counts @ (np.minimum(worth, 1) if one_per_node else worth), np.int64)
+        if one_per_node:
+            return np.asarray(self.histogram[vertices, :, 1:].sum(axis=2), np.int32)
+        return self.sums[vertices]
+
+    def change(self, tree: MergeTree, positions: Ints, after: Ints32) -> None:
+        """Give these positions other slots, shape (grades, positions), and the domains above them their counts, in place."""
+        before = self.of_node[:, positions]
+        grade, at = np.nonzero(before != after)
+        old, new = before[grade, at], after[grade, at]
+        self.of_node[:, positions] = after
+        # One row per change, one column per domain that holds the node; -1 where there are no more.
+        above = tree.holders[tree.nearest[tree.order[positions[at]]]]
+        cells = above * len(self.grades) + grade[:, None]
+        held = above >= 0
+        np.add.at(self.sums.reshape(-1), cells[held], np.broadcast_to((new - old)[:, None], cells.shape)[held])
+        counts = self.histogram.reshape(-1)
+        cells *= self.histogram.shape[2]
+        np.subtract.at(counts, (cells + old[:, None])[held], 1)
+        np.add.at(counts, (cells + new[:, None])[held], 1)
 
 
 class SlotIndex:
-    """Concurrency contract: one writer at a time; the caller holds one lock round every method."""
+    """Keeps the slots of one shape.
 
-    def __init__(self, tree: MergeTree, supply: Callable[[int], Supply]) -> None:
+    Concurrency contract: one writer at a time; the caller holds one lock round every method.
+
+    Parameters
+    ----------
+    tree
+        The merge tree.
+    supply
+        What nodes of each kind supply; kinds are small numbers, and a kind's supply never changes.
+    kinds
+        Kind of each position, shape (nodes,).
+
+    """
+
+    def __init__(self, tree: MergeTree, supply: Callable[[int], Supply], kinds: Ints32) -> None:
         self._tree = tree
         self._supply = supply
-        self._dirty: set[int] = set()
-        self._supplies: list[Supply] = []
-        self._grades: list[int] = []
-        self._known: set[int] = set()
-        self._above: dict[int, list[int]] = {}
-        self._of_node = np.zeros((0, 0), np.int32)
-        self._histogram = np.zeros((0, 0, 0), np.int32)
-        self._build()
+        # The kind that the slots of each position were counted for.
+        self._kinds = kinds
+        # By kind: what it supplies at each grade, if that is known yet.
+        self._columns = np.zeros((0, 0), np.int32)
+        self._known = np.zeros(0, np.bool_)
+        self._slots = Slots((), np.zeros((0, 0), np.int32), np.zeros((0, 0, 0), np.int32), np.zeros((0, 0), np.int32))
+        self._lay_out(kinds)
 
-    def touch(self, node: int) -> None:
-        """Note that the node changed."""
-        self._dirty.add(node)
+    def catch_up(self, kinds: Ints32) -> Slots:
+        """Return the slots, given the kind of each position as it is now."""
+        changed = np.flatnonzero(kinds != self._kinds)
+        if len(changed):
+            now = kinds[changed]
+            if self._learn(now):
+                self._slots.change(self._tree, changed, self._columns[now].T)
+                self._kinds[changed] = now
+            else:
+                self._lay_out(kinds)
+        return self._slots
 
-    def catch_up(self) -> Slots:
-        """Take the nodes that changed into account, and return the slots as they are now."""
-        changes = self._changes()
-        if changes is None:
-            self._lay_out()
-        elif changes:
-            cells, steps = np.array(changes, np.int64).T
-            np.add.at(self._histogram.reshape(-1), cells, steps.astype(np.int32))
-        self._dirty.clear()
-        return Slots(tuple(self._grades), self._of_node, self._histogram)
+    def restricted(self, kinds: Ints32, allowed: npt.NDArray[np.bool_]) -> Slots:
+        """Return the slots on the allowed positions alone, shape (nodes,). Costs a walk over the others that have slots."""
+        whole = self.catch_up(kinds)
+        others = np.flatnonzero(~allowed & whole.of_node.any(axis=0))
+        if not len(others):
+            return whole
+        found = Slots(whole.grades, whole.of_node.copy(), whole.histogram.copy(), whole.sums.copy())
+        found.change(self._tree, others, np.zeros((len(whole.grades), len(others)), np.int32))
+        return found
 
-    def restricted(self, allowed: npt.NDArray[np.bool_]) -> Slots:
-        """Return the slots on the allowed positions alone, shape (nodes,). Costs a walk over all nodes."""
-        whole = self.catch_up()
-        of_node = np.where(allowed, whole.of_node, 0).astype(np.int32)
-        return Slots(whole.grades, of_node, _histogram(self._tree, of_node, whole.histogram.shape[2]))
+    def _learn(self, kinds: Ints32) -> bool:
+        """Take up the supply of kinds that are new. Return false if the arrays lack room for a grade or a number."""
+        most = int(kinds.max()) + 1
+        if most > len(self._known):
+            more = max(most, 2 * len(self._known)) - len(self._known)
+            self._known = np.pad(self._known, (0, more))
+            self._columns = np.pad(self._columns, ((0, more), (0, 0)))
+        if not self._known[kinds].all():
+            grades, width = self._slots.grades, self._slots.histogram.shape[2]
+            for kind in np.unique(kinds[~self._known[kinds]]).tolist():
+                supply = self._supply(kind)
+                if any(ring not in grades or count >= width for ring, count in supply):
+                    return False
+                self._columns[kind] = _column(supply, grades)
+                self._known[kind] = True
+        return True
 
-    def _build(self) -> None:
-        self._supplies = [self._supply(node) for node in range(len(self._tree.order))]
-        self._lay_out()
-
-    def _lay_out(self) -> None:
-        """Make the arrays anew: a ring bandwidth or a number of slots was seen for the first time."""
-        for node in self._dirty:
-            self._supplies[node] = self._supply(node)
-        distinct = list(dict.fromkeys(self._supplies))
-        self._grades = sorted({ring for supply in distinct for ring, _ in supply} | set(self._grades), reverse=True)
-        most = max((count for supply in distinct for _, count in supply), default=0)
-        most = max(most, self._histogram.shape[2] - 1, 1)
-        columns = np.array([_column(supply, self._grades) for supply in distinct], np.int32).reshape(
-            len(distinct), len(self._grades)
-        )
-        which = {supply: i for i, supply in enumerate(distinct)}
-        chosen = np.array([which[self._supplies[node]] for node in self._tree.order.tolist()], np.int64)
-        self._of_node = np.ascontiguousarray(columns[chosen].T) if len(chosen) else np.zeros((len(self._grades), 0), np.int32)
-        self._histogram = _histogram(self._tree, self._of_node, most + 1)
-        self._known = set(self._grades)
-
-    def _changes(self) -> list[tuple[int, int]] | None:
-        """Change the columns of the nodes that changed. Return (cell, step) of the counters above, None if the arrays lack room."""
-        _, grades, width = self._histogram.shape
-        changes: list[tuple[int, int]] = []
-        for node in self._dirty:
-            supply = self._supply(node)
-            if supply == self._supplies[node]:
-                continue
-            self._supplies[node] = supply
-            if any(ring not in self._known or count >= width for ring, count in supply):
-                return None
-            position, above = int(self._tree.position[node]), self._ancestors(node)
-            for grade, count in enumerate(_column(supply, self._grades)):
-                before = int(self._of_node[grade, position])
-                if before != count:
-                    self._of_node[grade, position] = count
-                    cells = [(vertex * grades + grade) * width for vertex in above]
-                    changes += [(cell + before, -1) for cell in cells]
-                    changes += [(cell + count, 1) for cell in cells]
-        return changes
-
-    def _ancestors(self, node: int) -> list[int]:
-        nearest = int(self._tree.nearest[node])
-        if nearest not in self._above:
-            self._above[nearest] = self._tree.above(node)
-        return self._above[nearest]
+    def _lay_out(self, kinds: Ints32) -> None:
+        """Make the arrays anew: this is the first time, or a ring bandwidth or a number of slots was not seen before."""
+        present, back = np.unique(kinds, return_inverse=True)
+        supplies = [self._supply(kind) for kind in present.tolist()]
+        before = self._slots
+        grades = sorted({ring for supply in supplies for ring, _ in supply} | set(before.grades), reverse=True)
+        most = max((count for supply in supplies for _, count in supply), default=0)
+        width = max(most + 1, before.histogram.shape[2], 2)
+        tree = self._tree
+        sizes = (tree.high - tree.low).astype(np.int32)
+        histogram = np.zeros((len(sizes), len(grades), width), np.int32)
+        histogram[:, :, 0] = sizes[:, None]
+        of_node = np.zeros((len(grades), len(kinds)), np.int32)
+        self._slots = Slots(tuple(grades), of_node, histogram, np.zeros((len(sizes), len(grades)), np.int32))
+        columns = np.array([_column(supply, grades) for supply in supplies], np.int32).reshape(len(supplies), len(grades))
+        self._slots.change(tree, np.arange(len(kinds)), columns[back].T)
+        self._kinds = kinds.copy()
+        self._known = np.zeros(int(kinds.max(initial=-1)) + 1, np.bool_)
+        self._columns = np.zeros((len(self._known), len(grades)), np.int32)
+        self._known[present], self._columns[present] = True, columns
 
 
 def _column(supply: Supply, grades: Sequence[int]) -> list[int]:
@@ -148,15 +171,3 @@ def _column(supply: Supply, grades: Sequence[int]) -> list[int]:
             at += 1
         counts.append(last)
     return counts
-
-
-def _histogram(tree: MergeTree, of_node: npt.NDArray[np.int32], width: int) -> npt.NDArray[np.int32]:
-    """Return how many nodes below each vertex have each number of slots."""
-    grades, nodes = of_node.shape
-    found = np.zeros((len(tree.low), grades, width), np.int32)
-    for grade in range(grades):
-        for count in np.unique(of_node[grade]).tolist():
-            below = np.zeros(nodes + 1, np.int64)
-            np.cumsum(of_node[grade] == count, out=below[1:])
-            found[:, grade, count] = below[tree.high] - below[tree.low]
-    return found

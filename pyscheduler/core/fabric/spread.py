@@ -118,10 +118,13 @@ class Spreader:
 
     def _spread(self, vertex: int, given: Iterable[Share]) -> Spread:
         shares = tuple(sorted(given, key=lambda share: share.position))
-        worst = min(self._worth(int(self._kind[share.position]), share.pods) for share in shares)
-        left = sum(int(self._free[share.position]) - share.pods * self._gpus for share in shares)
-        balance = (-count for count in sorted(share.pods for share in shares))
-        return Spread(shares, (*balance, -worst, self._inner(vertex, shares), left))
+        positions = np.array([share.position for share in shares])
+        pods = [share.pods for share in shares]
+        # Nodes of a gang are often alike.
+        alike = set(zip(self._kind[positions].tolist(), pods, strict=True))
+        worst = min(self._worth(kind, count) for kind, count in alike)
+        left = int(self._free[positions].sum()) - sum(pods) * self._gpus
+        return Spread(shares, (*(-count for count in sorted(pods)), -worst, self._inner(vertex, positions), left))
 
     def _segments(self, vertex: int, pods: int) -> list[Share] | None:
         """Return equal segments over the fewest NVLink domains; None where these are not what lies below, or do not suffice."""
@@ -165,15 +168,12 @@ class Spreader:
             found[able] = np.array([self._worth(kind, count) for kind in distinct.tolist()], np.int64)[back]
         return found
 
-    def _inner(self, vertex: int, shares: Sequence[Share]) -> int:
-        """Return how many domains right below the vertex, or nodes that hang there themselves, have a share."""
-        children = self._tree.children(vertex)
-        positions = np.array([share.position for share in shares])
-        if not len(children):
+    def _inner(self, vertex: int, positions: Ints) -> int:
+        """Return how many parts of the vertex, domains right below it or nodes, have some of these positions."""
+        parts, starts = self._tree.parts(vertex)
+        if parts[0].vertex == vertex:
             return len(positions)
-        at = np.searchsorted(self._tree.low[children], positions, side="right") - 1
-        inside = (at >= 0) & (positions < self._tree.high[children][at])
-        return len(np.unique(at[inside])) + int((~inside).sum())
+        return len(set(np.searchsorted(starts, positions, side="right").tolist()))
 
 
 def _signed(able: Sequence[Flags]) -> Ints:

@@ -1,8 +1,9 @@
 """How full the domains round a node are: of equal nodes, that in the fullest domain comes first, so that others stay whole.
 
 One number per node orders them all: free GPUs of its nearest domain, then of the
-next wider one, then its place in the total order. A changed node moves the
-numbers of the nodes of its two domains, by one addition each.
+next wider one, then its place in the total order. Changed nodes move the numbers
+of the nodes of their domains when these are next asked for, by one addition for
+each domain.
 
 Concurrency contract: one writer at a time; the caller holds one lock round every method.
 """
@@ -37,9 +38,11 @@ class Tightness:
         self._paths: list[Domain] = []
         self._free: list[int] = []
         self._rank = np.zeros(0, np.int64)
-        # By node: the nodes whose number its nearest domain is part of, and those that its next wider one is.
-        self._first: list[Ints] = []
-        self._second: list[Ints] = []
+        # By node its nearest and its next wider domain; by domain the nodes whose number it is part of.
+        self._domains: list[tuple[int, int]] = []
+        self._members: list[Ints] = []
+        # By domain: what its free GPUs add to the number of a node, where that is not done yet.
+        self._pending: dict[int, int] = {}
         self._order: npt.NDArray[np.intp] | None = None
 
     def move(self, node: int, path: Domain) -> None:
@@ -59,8 +62,9 @@ class Tightness:
         if more:
             self._free[node] = counted
             if self._order is not None:
-                self._rank[self._first[node]] += more << _FIRST
-                self._rank[self._second[node]] += more << _SECOND
+                first, second = self._domains[node]
+                self._pending[first] = self._pending.get(first, 0) + (more << _FIRST)
+                self._pending[second] = self._pending.get(second, 0) + (more << _SECOND)
 
     def ranks(self, nodes: npt.NDArray[np.intp], order: npt.NDArray[np.intp]) -> Ints:
         """Return a number for each of these nodes, the smallest for the one that comes first.
@@ -75,24 +79,28 @@ class Tightness:
         """
         if self._order is not order:
             self._lay_out(order)
+        for domain, more in self._pending.items():
+            self._rank[self._members[domain]] += more
+        self._pending.clear()
         return self._rank[nodes]
 
     def _lay_out(self, order: npt.NDArray[np.intp]) -> None:
         """Make the numbers anew: a node came or moved."""
         free = np.array(self._free, np.int64)
         rank = order.astype(np.int64)
+        self._members, numbers = [], []
         for depth, place in ((0, _FIRST), (1, _SECOND)):
             domains = [path[depth:] for path in self._paths]
             members: dict[Domain, list[int]] = {}
             for node, domain in enumerate(domains):
                 members.setdefault(domain, []).append(node)
-            of_domain = {domain: np.array(nodes, np.int64) for domain, nodes in members.items()}
-            for domain, nodes in of_domain.items():
+            number_of = {domain: len(self._members) + at for at, domain in enumerate(members)}
+            for domain, inside in members.items():
+                nodes = np.array(inside, np.int64)
                 rank[nodes] += (int(free[nodes].sum()) if domain else _NO_DOMAIN) << place
-            of_domain[()] = np.zeros(0, np.int64)
-            lists = [of_domain[domain] for domain in domains]
-            if depth:
-                self._second = lists
-            else:
-                self._first = lists
+                # Being in no domain stays the same.
+                self._members.append(nodes if domain else nodes[:0])
+            numbers.append([number_of[domain] for domain in domains])
+        self._domains = list(zip(*numbers, strict=True))
+        self._pending.clear()
         self._rank, self._order = rank, order
