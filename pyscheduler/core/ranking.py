@@ -43,7 +43,7 @@ class Ranking:
         self._kinds = kinds
         # By kind: whether an empty node could take the shape, and the key.
         self._worth: dict[int, _Worth] = {}
-        self._of_node: dict[int, _Worth] = {}
+        self._of_node: list[_Worth] = []
         self._buckets: dict[Key, int] = {}
         self._order: list[Key] = []
 
@@ -53,7 +53,9 @@ class Ranking:
         if new is None:
             state = self._kinds.example(kind)
             new = self._worth[kind] = state.fits(self.shape), state.key(self.shape)
-        old = self._of_node.get(node, _UNKNOWN)
+        while node >= len(self._of_node):
+            self._of_node.append(_UNKNOWN)
+        old = self._of_node[node]
         if old == new:
             return
         self._of_node[node] = new
