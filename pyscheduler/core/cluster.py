@@ -84,6 +84,17 @@ class Cluster:
         """Return what is known of the node of this index."""
         return self._states[node] if node < len(self._states) else ABSENT
 
+    def state_without(self, node: int, hidden: Collection[PodUid]) -> NodeState:
+        """Return what the node would be if it were not for what these pods hold there."""
+        state = self.state(node)
+        holdings = [held for held in self.ledger.on_node(node) if held.uid not in hidden]
+        if not state.present or len(holdings) == len(self.ledger.on_node(node)):
+            return state
+        facts, reported = state.facts, state.facts.in_use
+        if reported and not reported.keys().isdisjoint(hidden):
+            facts = replace(facts, in_use={uid: gpus for uid, gpus in reported.items() if uid not in hidden})
+        return derive(facts, holdings)
+
     def states(self) -> list[NodeState]:
         """Return the states of all nodes, in the order of the table."""
         return list(self._states)

@@ -19,6 +19,8 @@ class HoldingState(enum.Enum):
     DOUBTFUL = "doubtful"
     # Seen bound, with GPUs that we chose or that the agent reports.
     BOUND = "bound"
+    # Preemption makes room for the pod: when those who have these GPUs are gone, they are for it.
+    NOMINATED = "nominated"
     # The pod is finished or gone; the node still holds its devices.
     RELEASING = "releasing"
     # Bound by others, or with an annotation that cannot be trusted: known by number only.
@@ -31,6 +33,9 @@ class Holding:
 
     `node` is the index in the node table. `since` is in seconds, on the clock
     of the caller. `annotations` are what Reserve answered, for a repeated call.
+    `priority` and `gang` are those of the pod. `victims` are the pods that are
+    evicted for a nominated one; `nominated_at` is since when GPUs are held for
+    it, None if it is none, and stays while it is reserved.
     """
 
     uid: PodUid
@@ -45,3 +50,7 @@ class Holding:
     attempt: Attempt | None = None
     annotations: tuple[tuple[str, str], ...] = ()
     bound_at: float = 0.0
+    priority: int = 0
+    gang: bool = False
+    victims: tuple[PodUid, ...] = ()
+    nominated_at: float | None = None

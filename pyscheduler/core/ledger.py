@@ -20,12 +20,17 @@ from pyscheduler.core.holdings import Holding, HoldingState
 from pyscheduler.core.model import Attempt, Code, InUse, PodFacts, PodUid, Verdict
 from pyscheduler.core.request import effective_gpus
 
-__all__ = ["TOMBSTONE_S", "Ledger"]
+__all__ = ["MADE_ROOM", "TOMBSTONE_S", "Ledger"]
 
 # How long a deleted pod's UID is remembered, in seconds: longer than any call of its can still be under way.
 TOMBSTONE_S = 600.0
 
+# Why GPUs are held for a pod that is not reserved.
+MADE_ROOM = "preemption makes room for the pod"
+
 _UNBOUND = (HoldingState.RESERVED, HoldingState.DOUBTFUL)
+# What gives way to a pod that is bound.
+_YIELDING = (*_UNBOUND, HoldingState.NOMINATED)
 
 
 class Ledger:
@@ -37,6 +42,7 @@ class Ledger:
         self._by_node: dict[int, dict[PodUid, Holding]] = {}
         self._ended: dict[PodUid, Attempt] = {}
         self._tombstones: dict[PodUid, float] = {}
+        self._nominated: set[PodUid] = set()
         self._session = 0
 
     def get(self, uid: PodUid) -> Holding | None:
@@ -50,6 +56,10 @@ class Ledger:
     def on_node(self, node: int) -> Collection[Holding]:
         """Return the holdings on the node of this index."""
         return self._by_node.get(node, {}).values()
+
+    def nominated(self) -> list[Holding]:
+        """Return what is held for pods that preemption makes room for, by UID."""
+        return [self._holdings[uid] for uid in sorted(self._nominated)]
 
     def session(self) -> int:
         """Return the newest shim session seen, 0 if none."""
@@ -66,7 +76,7 @@ class Ledger:
             return Verdict(Code.RETRY, "the pod was deleted")
         if ended is not None and attempt <= ended:
             return Verdict(Code.RETRY, "this scheduling attempt has already ended")
-        if held is None or held.attempt == attempt:
+        if held is None or held.attempt == attempt or held.state is HoldingState.NOMINATED:
             return None
         if held.state is HoldingState.DOUBTFUL:
             return Verdict(Code.RETRY, "the outcome of an earlier binding is not known yet")
@@ -78,6 +88,10 @@ class Ledger:
         """Hold GPUs for an attempt that `refusal` let pass; an older reservation of the pod ends."""
         assert holding.attempt is not None
         self.note_session(holding.attempt.session)
+        return self._put(holding)
+
+    def nominate(self, holding: Holding) -> set[int]:
+        """Hold GPUs for a pod that preemption makes room for, in place of what was held for it before."""
         return self._put(holding)
 
     def note_session(self, session: int) -> None:
@@ -98,6 +112,8 @@ class Ledger:
         if bound_unknown:
             reason = "the answer to its Binding was lost"
             return self._put(replace(held, state=HoldingState.DOUBTFUL, since=now, reason=reason))
+        if held.nominated_at is not None:
+            return self._put(replace(held, state=HoldingState.NOMINATED, since=held.nominated_at, reason=MADE_ROOM))
         return self._drop(uid)
 
     def orphans(self, attempt: Attempt, kept: Collection[PodUid]) -> list[Holding]:
@@ -119,7 +135,7 @@ class Ledger:
         held = self._holdings.get(pod.uid)
         if pod.uid in self._tombstones:
             return set()
-        if held is not None and held.state not in _UNBOUND and held.node == node:
+        if held is not None and held.state not in _YIELDING and held.node == node:
             # The value first seen at the binding stands; later edits are ignored.
             return set()
         # Each once: init containers name GPUs that the app containers reuse.
@@ -129,7 +145,7 @@ class Ledger:
         if not distrust:
             # What is bound is a fact; a reservation of the same GPUs is not.
             for other in self._others_with(pod.uid, node, handles):
-                touched |= self._drop(other.uid) if other.state in _UNBOUND else set()
+                touched |= self._drop(other.uid) if other.state in _YIELDING else set()
         return touched | self._put(
             Holding(
                 uid=pod.uid,
@@ -143,6 +159,8 @@ class Ledger:
                 reason=distrust or "bound by this scheduler",
                 attempt=held.attempt if held else None,
                 bound_at=pod.bound_at,
+                priority=pod.priority,
+                gang=pod.gang,
             )
         )
 
@@ -153,7 +171,7 @@ class Ledger:
         held = self._holdings.get(uid)
         if held is None or held.state is HoldingState.RELEASING:
             return set()
-        if reported:
+        if reported and held.state is not HoldingState.NOMINATED:
             reason = "the pod is gone, the node still holds its devices"
             return self._put(replace(held, state=HoldingState.RELEASING, since=now, reason=reason))
         return self._drop(uid)
@@ -165,7 +183,7 @@ class Ledger:
             handles = reported.get(held.uid)
             if handles is None and held.state is HoldingState.RELEASING:
                 touched |= self._drop(held.uid)
-            elif handles and len(handles) == held.count and set(handles) != set(held.gpus) and held.state not in _UNBOUND:
+            elif handles and len(handles) == held.count and set(handles) != set(held.gpus) and held.state not in _YIELDING:
                 # A report of another number is of a moment in between: what is known stays.
                 touched |= self._put(replace(held, gpus=tuple(handles), reason="the node's agent reports these GPUs"))
         return touched
@@ -179,9 +197,10 @@ class Ledger:
         """Take up a reservation that the shim holds and these books lack; None if others hold its GPUs."""
         if holding.uid in self._tombstones:
             return None
-        if self._others_with(holding.uid, holding.node, holding.gpus):
+        others = self._others_with(holding.uid, holding.node, holding.gpus)
+        if any(other.state is not HoldingState.NOMINATED for other in others):
             return None
-        return self._put(holding)
+        return self._put(holding).union(*(self._drop(other.uid) for other in others))
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
@@ -221,6 +240,8 @@ class Ledger:
     def _put(self, holding: Holding) -> set[int]:
         touched = self._drop(holding.uid)
         self._holdings[holding.uid] = holding
+        if holding.state is HoldingState.NOMINATED:
+            self._nominated.add(holding.uid)
         self._by_node.setdefault(holding.node, {})[holding.uid] = holding
         return touched | {holding.node}
 
@@ -229,4 +250,5 @@ class Ledger:
         if held is None:
             return set()
         del self._by_node[held.node][uid]
+        self._nominated.discard(uid)
         return {held.node}

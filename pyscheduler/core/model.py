@@ -168,7 +168,7 @@ class PodFacts:
     `node` is None while the pod is not bound. `gpus` is the parsed annotation
     ``pyscheduler.io/gpus`` (container to handles), None if absent or unreadable.
     `bound_at` is the Unix time in seconds of its binding, 0 if not known.
-    `claimed` is true where the devices come from a resource claim.
+    `claimed` is true where the devices come from a resource claim. `gang` is true for a member of a group of pods.
     """
 
     uid: PodUid
@@ -181,6 +181,8 @@ class PodFacts:
     gpus: Mapping[str, tuple[str, ...]] | None = None
     bound_at: float = 0.0
     claimed: bool = False
+    priority: int = 0
+    gang: bool = False
 
 
 def binding_order(pod: PodFacts) -> tuple[float, PodUid]:

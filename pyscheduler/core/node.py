@@ -48,7 +48,13 @@ class NodeState:
 
     def fits(self, shape: Shape) -> bool:
         """Return whether an empty node of this kind could take the shape: if not, no eviction helps."""
-        return self.present and self.facts.resource == shape.resource and 0 < shape.gpus <= self.facts.allocatable
+        facts, limits = self.facts, shape.limits
+        if not self.present or facts.resource != shape.resource or not 0 < shape.gpus <= facts.allocatable:
+            return False
+        if limits == NO_LIMITS:
+            return True
+        machine = facts.machine
+        return machine is not None and machine.table.choose(machine.healthy, shape.gpus, limits, machine.healthy) is not None
 
     @property
     def kind(self) -> tuple[object, ...]:

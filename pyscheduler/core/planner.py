@@ -1,33 +1,46 @@
 """The one place where a pod meets the cluster.
 
 The path of a pod: `filter` judges all nodes, `reserve` chooses the GPUs on the
-node that the framework took, `unreserve` gives them back. What is known of the
-cluster, and who keeps it up to date, is in `core.cluster`.
+node that the framework took, `unreserve` gives them back. Where no node can take
+it, `preempt` says who goes, and holds what it then gets (`core.nominations`).
+What is known of the cluster, and who keeps it up to date, is in `core.cluster`.
 
 Concurrency contract: one writer at a time; the caller holds one lock round every method.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from pyscheduler.core import explain
 from pyscheduler.core.chooser import Chooser
 from pyscheduler.core.cluster import Cluster
 from pyscheduler.core.holdings import Holding, HoldingState
+from pyscheduler.core.job import NO_LIMITS, Job
+from pyscheduler.core.job import Refusal as Unplaced
 from pyscheduler.core.machine.weights import Weights
 from pyscheduler.core.model import Attempt, Code, PodRequest, PodUid, Verdict
+from pyscheduler.core.nominations import Nominations
+from pyscheduler.core.preemption import Proposal
 from pyscheduler.core.refusals import Eligible, Refusal
 from pyscheduler.core.request import Shape, shape_of
+from pyscheduler.core.selector import select
+from pyscheduler.core.settings import limits_of
 
-__all__ = ["CANDIDATES", "Candidate", "FilterAnswer", "HeldByShim", "Planner", "ReserveAnswer", "ResyncAnswer"]
+__all__ = [
+    "CANDIDATES",
+    "Candidate",
+    "FilterAnswer",
+    "HeldByShim",
+    "Planner",
+    "PreemptAnswer",
+    "ReserveAnswer",
+    "ResyncAnswer",
+]
 
 # How many nodes an answer names: enough that the other plugins nearly always accept one, few enough to be cheap to check.
 CANDIDATES = 16
-
-# Settings of pods that are not for the scheduler.
-_IGNORED = {"simulate"}
 
 # Scores fall from here by one per rank, down to 1.
 _SCORE_MAX = 100
@@ -64,6 +77,15 @@ class ReserveAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class PreemptAnswer:
+    """`proposal` is held for the pod; None if the verdict is not OK."""
+
+    verdict: Verdict
+    generation: int
+    proposal: Proposal | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ResyncAnswer:
     """`orphans` are to be read live and then given to `settle_orphan`."""
 
@@ -73,13 +95,14 @@ class ResyncAnswer:
 
 @dataclass(frozen=True, slots=True)
 class HeldByShim:
-    """One pod that the shim holds, as it says in a resync."""
+    """One pod that the shim holds, as it says in a resync; `nominated`: not reserved, preemption makes room for it."""
 
     pod: PodRequest
     number: int
     node: str
     gpus: tuple[str, ...]
     doubtful: bool
+    nominated: bool = False
 
 
 class Planner:
@@ -88,6 +111,7 @@ class Planner:
     def __init__(self, cluster: Cluster, *, version: str, weights: Weights | None = None) -> None:
         self.cluster = cluster
         self._chooser = Chooser(cluster, weights or Weights(), version)
+        self._nominations = Nominations(cluster)
 
     def filter(self, attempt: Attempt, pod: PodRequest, eligible: Eligible, now: float) -> FilterAnswer:
         """Judge all nodes for one pod.
@@ -107,19 +131,25 @@ class Planner:
         shape = self._judge(attempt, pod)
         if isinstance(shape, Verdict):
             return FilterAnswer(shape, self.cluster.generation)
+        self._nominations.expire(now)
         if not self.cluster.could_fit(shape):
             return FilterAnswer(self._refuse(pod, shape, eligible, now), self.cluster.generation)
         ranking = self.cluster.ranking(shape)
-        best = ranking.best(eligible.nodes, CANDIDATES, self.cluster.rank)
+        open_to = self._nominations.open_to(pod.uid, pod.priority, shape)
+        best = self._best(shape, eligible.nodes, CANDIDATES, open_to.own)
+        # What is held for pods of lower priority is taken only where nothing else is free.
+        best = best or [node for node in open_to.lower if eligible.nodes >> node & 1][:CANDIDATES]
         verdict = self._accept(pod, shape, eligible, now) if best else self._refuse(pod, shape, eligible, now)
-        return FilterAnswer(verdict, self.cluster.generation, ranking.feasible, ranking.unresolvable, _scored(best))
+        feasible = ranking.feasible | open_to.nodes
+        return FilterAnswer(verdict, self.cluster.generation, feasible, ranking.unresolvable, _scored(best))
 
     def score(self, attempt: Attempt, pod: PodRequest, nodes: int) -> tuple[Verdict, tuple[Candidate, ...]]:
         """Rank those of these nodes that are still feasible, best first, at most 100."""
         shape = self._judge(attempt, pod)
         if isinstance(shape, Verdict):
             return shape, ()
-        return OK, _scored(self.cluster.ranking(shape).best(nodes, _SCORE_MAX, self.cluster.rank))
+        open_to = self._nominations.open_to(pod.uid, pod.priority, shape)
+        return OK, _scored(self._best(shape, nodes, _SCORE_MAX, open_to.own))
 
     def reserve(self, attempt: Attempt, pod: PodRequest, node: int, now: float) -> ReserveAnswer:
         """Choose the GPUs on the node of this index and hold them for the pod."""
@@ -133,7 +163,11 @@ class Planner:
         if held is not None:
             self.cluster.refresh(ledger.drop(held))
         chosen = self._chooser.choose(node, shape)
+        if chosen is None and self._nominations.give_way(node, pod.uid, pod.priority, shape):
+            chosen = self._chooser.choose(node, shape)
         if chosen is None:
+            if held is not None and held.state is HoldingState.NOMINATED:
+                self.cluster.refresh(ledger.nominate(held))
             return ReserveAnswer(self._refuse_node(pod, shape, node, now), self.cluster.generation)
         annotations = self._chooser.annotations(attempt, pod, chosen)
         holding = Holding(
@@ -148,10 +182,29 @@ class Planner:
             reason="chosen, its Binding is under way",
             attempt=attempt,
             annotations=annotations,
+            priority=pod.priority,
+            victims=held.victims if held else (),
+            nominated_at=held.nominated_at if held else None,
         )
         self.cluster.refresh(ledger.reserve(holding))
         self.cluster.refusals.clear(pod.uid)
         return ReserveAnswer(OK, self.cluster.generation, annotations)
+
+    def preempt(self, attempt: Attempt, pod: PodRequest, nodes: int, protected: Collection[PodUid], now: float) -> PreemptAnswer:
+        """Say which pods of lower priority have to go from one of these nodes (a bitmap), and hold what the pod gets then.
+
+        Asked again without the node of an earlier answer another is named, and where there is none nothing is held.
+        `protected` are the pods whose eviction would break a PodDisruptionBudget.
+        """
+        shape = self._judge(attempt, pod)
+        if isinstance(shape, Verdict):
+            return PreemptAnswer(shape, self.cluster.generation)
+        self._nominations.expire(now)
+        found = self._nominations.make_room(attempt, pod, shape, nodes, protected, now)
+        if found is None:
+            reason = f"no eviction of pods of lower priority makes room for {explain.plural(shape.gpus)} that satisfy the pod"
+            return PreemptAnswer(Verdict(Code.UNSCHEDULABLE, reason), self.cluster.generation)
+        return PreemptAnswer(OK, self.cluster.generation, found)
 
     def unreserve(self, attempt: Attempt, uid: PodUid, *, bound_unknown: bool, now: float) -> None:
         """Give the attempt's GPUs back, or hold them as doubtful while the outcome of its Binding is unknown."""
@@ -174,20 +227,29 @@ class Planner:
 
     def wake(self, now: float) -> tuple[frozenset[str], list[PodUid]]:
         """Return what grew since the last call, and the refused pods that are worth another try."""
-        return self.cluster.take_grown(), self.cluster.refusals.due(self.cluster.room, len(self.cluster.table), now)
+        self._nominations.expire(now)
+        refusals = self.cluster.refusals
+        due = [*refusals.name(self._nominations.ready(), now), *refusals.due(self.cluster.room, len(self.cluster.table), now)]
+        return self.cluster.take_grown(), list(dict.fromkeys(due))
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
     def _judge(self, attempt: Attempt, pod: PodRequest) -> Shape | Verdict:
         """Return the pod's shape, or why it cannot be considered now or ever."""
-        unsupported = sorted(pod.settings.keys() - _IGNORED)
-        if unsupported:
-            names = " and ".join(f"pyscheduler.io/{key}" for key in unsupported)
-            return Verdict(Code.UNRESOLVABLE, f"the pod asks for {names}, which this version does not support: remove it")
+        shape = _shape(pod)
+        if isinstance(shape, Verdict):
+            return shape
         if not self.cluster.present:
             # Not a refusal: nobody would try the pod again when the first nodes do not fit, and its Event would stay.
             return Verdict(Code.RETRY, "no node is known yet: wait, or check that there are Node objects")
-        return self.cluster.ledger.refusal(attempt, pod.uid) or shape_of(pod.containers)
+        return self.cluster.ledger.refusal(attempt, pod.uid) or shape
+
+    def _best(self, shape: Shape, among: int, limit: int, first: int | None) -> list[int]:
+        """Return the best feasible nodes of the set, that one first which was made room on for the pod."""
+        best = self.cluster.ranking(shape).best(among, limit, self.cluster.rank)
+        if first is None or not among >> first & 1:
+            return best
+        return [first, *(node for node in best if node != first)][:limit]
 
     def _accept(self, pod: PodRequest, shape: Shape, eligible: Eligible, now: float) -> Verdict:
         """Let the pod go on. If the other plugins refuse the nodes that fit, others may wake it.
@@ -199,18 +261,31 @@ class Planner:
         return OK
 
     def _refuse(self, pod: PodRequest, shape: Shape, eligible: Eligible, now: float) -> Verdict:
-        present = self.cluster.present
+        reason, curable = self._why_not(pod, shape, eligible)
+        self._record(pod, shape, eligible, reason, now)
+        return Verdict(Code.UNSCHEDULABLE if curable else Code.UNRESOLVABLE, reason)
+
+    def _why_not(self, pod: PodRequest, shape: Shape, eligible: Eligible) -> tuple[str, bool]:
+        """Return why no eligible node takes the pod, and whether it could if others were gone."""
+        nominated = self._nominations.of(pod.uid)
+        if nominated is not None and eligible.nodes >> nominated.node & 1:
+            name = self.cluster.table.names[nominated.node]
+            return f"waits for {explain.plural(shape.gpus)} on {name} that pods of lower priority give up", True
+        present = self.cluster.present & eligible.nodes
+        if shape.limits != NO_LIMITS and self.cluster.could_fit(shape) and present:
+            unplaced = select(self.cluster, Job(1, shape.gpus, shape.resource, shape.limits), present)
+            if isinstance(unplaced, Unplaced):
+                return f"{unplaced.reason}: {unplaced.change}", bool(present & ~self.cluster.ranking(shape).unresolvable)
         largest, freest, free = self.cluster.holes(shape.resource, eligible.nodes)
         reason = explain.no_node(
             shape,
-            eligible=(eligible.nodes & present).bit_count(),
-            known=present.bit_count(),
+            eligible=present.bit_count(),
+            known=self.cluster.present.bit_count(),
             largest=largest,
             freest=freest,
             free=free,
         )
-        self._record(pod, shape, eligible, reason, now)
-        return Verdict(Code.UNSCHEDULABLE if largest.gpus >= shape.gpus else Code.UNRESOLVABLE, reason)
+        return reason, largest.gpus >= shape.gpus
 
     def _refuse_node(self, pod: PodRequest, shape: Shape, node: int, now: float) -> Verdict:
         name = self.cluster.table.names[node] if node < len(self.cluster.table) else f"node {node}"
@@ -237,11 +312,15 @@ class Planner:
     def _adopt(self, attempt: Attempt, held: HeldByShim, now: float) -> bool:
         """Take up one reservation of the shim. Return False if others hold its GPUs."""
         node, mine = self.cluster.table.index_of(held.node), self.cluster.ledger.get(held.pod.uid)
-        if mine is not None:
+        if mine is not None and (held.nominated or mine.state is not HoldingState.NOMINATED):
             return True
-        shape = shape_of(held.pod.containers)
+        shape = _shape(held.pod)
         if node is None or isinstance(shape, Verdict):
-            return False
+            # What was held for a nominated pod is no promise.
+            return held.nominated
+        if held.nominated:
+            self._nominations.adopt(attempt, held.pod, shape, node, held.gpus, now)
+            return True
         touched = self.cluster.ledger.adopt(
             Holding(
                 uid=held.pod.uid,
@@ -258,6 +337,11 @@ class Planner:
         )
         self.cluster.refresh(touched or set())
         return touched is not None
+
+
+def _shape(pod: PodRequest) -> Shape | Verdict:
+    limits = limits_of(pod.settings)
+    return limits if isinstance(limits, Verdict) else shape_of(pod.containers, limits)
 
 
 def _scored(nodes: list[int]) -> tuple[Candidate, ...]:

@@ -106,6 +106,12 @@ class Refusals:
         self._named_at.update(dict.fromkeys(due, now))
         return due
 
+    def name(self, uids: Iterable[PodUid], now: float) -> list[PodUid]:
+        """Return those of these pods that are refused and were not just named, and remember that they were named."""
+        due = [uid for uid in uids if uid in self._refused and now - self._named_at.get(uid, -RENAME_AFTER_S) >= RENAME_AFTER_S]
+        self._named_at.update(dict.fromkeys(due, now))
+        return due
+
     def _next(self, pods: Iterable[Refusal], places: int, now: float) -> list[PodUid]:
         """Return the pods of one kind to name, for that many places."""
         fresh, stale, expected = [], [], 0

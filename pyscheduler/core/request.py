@@ -38,7 +38,7 @@ def effective_gpus(containers: Iterable[ContainerRequest]) -> int:
     return max(apps + sidecars, init_peak)
 
 
-def shape_of(containers: Sequence[ContainerRequest]) -> Shape | Verdict:
+def shape_of(containers: Sequence[ContainerRequest], limits: Limits = NO_LIMITS) -> Shape | Verdict:
     """Return the pod's shape, or the reason why it can never be placed."""
     resources = sorted({c.resource for c in containers if c.gpus})
     if len(resources) > 1:
@@ -48,7 +48,7 @@ def shape_of(containers: Sequence[ContainerRequest]) -> Shape | Verdict:
         )
     if not resources:
         return Verdict(Code.UNRESOLVABLE, "the pod asks for no GPU: nothing to place here")
-    return Shape(resources[0], effective_gpus(containers))
+    return Shape(resources[0], effective_gpus(containers), limits)
 
 
 def share_out(containers: Iterable[ContainerRequest], handles: Sequence[str]) -> dict[str, list[str]]:

@@ -81,7 +81,7 @@ def held(message: scheduler_pb2.Held) -> HeldByShim:
         gpus = tuple(dict.fromkeys(str(handle) for share in shares.values() for handle in share))
     except (ValueError, AttributeError, TypeError) as cause:
         raise BadRequest(f"held[{message.pod.uid}].gpus: must be the annotation that Reserve gave") from cause
-    return HeldByShim(pod(message.pod), message.attempt, message.node_name, gpus, message.doubtful)
+    return HeldByShim(pod(message.pod), message.attempt, message.node_name, gpus, message.doubtful, message.nominated)
 
 
 def holding(value: Holding, node: str, now: float) -> inspect_pb2.Holding:
@@ -136,7 +136,9 @@ def _gpus(state: NodeState, holdings: list[Holding]) -> list[inspect_pb2.Gpu]:
     machine = state.facts.machine
     if machine is None:
         return []
-    owner = {handle: (h.state.value, h.uid) for h in holdings for handle in h.gpus}
+    # Of a GPU that is held for a nominated pod the one who has it until then is told.
+    last = sorted(holdings, key=lambda held: held.state is not HoldingState.NOMINATED)
+    owner = {handle: (h.state.value, h.uid) for h in last for handle in h.gpus}
     for uid, handles in (state.facts.in_use or {}).items():
         for handle in handles:
             owner.setdefault(handle, (HoldingState.FOREIGN.value, uid))

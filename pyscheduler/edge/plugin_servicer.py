@@ -63,6 +63,7 @@ class PluginServicer(scheduler_pb2_grpc.SchedulerPluginServicer):
             ("Filter", self._filter),
             ("Score", self._score),
             ("Reserve", self._reserve),
+            ("Preempt", self._preempt),
             ("Unreserve", self._unreserve),
             ("Resync", self._resync),
         ):
@@ -133,6 +134,27 @@ class PluginServicer(scheduler_pb2_grpc.SchedulerPluginServicer):
         return pb.ReserveResponse(
             verdict=codec.verdict(answer.verdict), generation=answer.generation, annotations=dict(answer.annotations)
         )
+
+    def _preempt(self, request: pb.PreemptRequest, fields: Fields) -> pb.PreemptResponse:
+        attempt, pod, nodes = codec.attempt(request.attempt), codec.pod(request.pod), bitmap.from_bytes(request.nodes.bitmap)
+        protected = frozenset(PodUid(uid) for uid in request.protected_uids)
+        fields.update(pod=f"{pod.namespace}/{pod.name}", uid=pod.uid, attempt=attempt.number, nodes=nodes.bit_count())
+        with self._lock:
+            table = self._planner.cluster.table
+            if request.nodes.epoch != table.epoch:
+                fields["verdict"] = "other-table"
+                return pb.PreemptResponse(verdict=codec.verdict(_OTHER_TABLE))
+            answer = self._planner.preempt(attempt, pod, nodes, protected, self._clock())
+            found = answer.proposal
+            if found is not None:
+                fields.update(node=table.names[found.node], victims=len(found.victims), gpus=list(found.gpus))
+        fields.update(verdict=answer.verdict.code.value, generation=answer.generation)
+        message = pb.PreemptResponse(verdict=codec.verdict(answer.verdict), generation=answer.generation)
+        if found is not None:
+            message.node = found.node
+            message.victim_uids.extend(found.victims)
+            message.gpus.extend(found.gpus)
+        return message
 
     def _unreserve(self, request: pb.UnreserveRequest, fields: Fields) -> pb.UnreserveResponse:
         attempt = codec.attempt(request.attempt)

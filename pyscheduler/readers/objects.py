@@ -42,6 +42,21 @@ _FINISHED = ("Succeeded", "Failed")
 _PRODUCT_LABELS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "beta.amd.com/gpu.product-name")
 # How AMD's node labeller says that cards are partitioned; SPX is a whole card.
 _PARTITION = "amd.com/compute-memory-partition"
+# Labels and annotations by which pods are told to belong to a group, in the words of those who make groups.
+_GROUP_KEYS = frozenset(
+    (
+        "pyscheduler.io/group",
+        "scheduling.x-k8s.io/pod-group",
+        "pod-group.scheduling.sigs.k8s.io/name",
+        "gang.scheduling.koordinator.sh/name",
+        "pod-group-name",
+        "kueue.x-k8s.io/pod-group-name",
+        "scheduling.k8s.io/group-name",
+        "jobset.sigs.k8s.io/jobset-name",
+        "leaderworkerset.sigs.k8s.io/name",
+        "training.kubeflow.org/job-name",
+    )
+)
 _REMEDY = "write the annotation anew: pyscheduler topology merge makes a document of what tools print"
 _BY_NUMBER = "its GPUs are given out by number only"
 
@@ -81,6 +96,8 @@ class ObjectReader:
             gpus=_shares((meta.get("annotations") or {}).get(GPUS)),
             bound_at=_bound_at(status.get("conditions") or ()),
             claimed=bool(status.get("extendedResourceClaimStatus")),
+            priority=spec.get("priority") or 0,
+            gang=not _GROUP_KEYS.isdisjoint((*(meta.get("labels") or ()), *(meta.get("annotations") or ()))),
         )
 
     def node(self, raw: Mapping[str, Any]) -> NodeRecord:

@@ -119,9 +119,56 @@ def test_number_of_rankings_is_bounded() -> None:
 
 
 def test_settings_that_are_not_supported_are_refused_not_ignored() -> None:
-    verdict = planner(node("n1")).filter(attempt(1), pod("p", settings={"max-link": "PIX"}), ALL, 0.0).verdict
+    verdict = planner(node("n1")).filter(attempt(1), pod("p", settings={"max-links": "PIX"}), ALL, 0.0).verdict
     assert verdict.code is Code.UNRESOLVABLE
-    assert "pyscheduler.io/max-link" in verdict.reason
+    assert "pyscheduler.io/max-links" in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("settings", "gpus", "want"),
+    [
+        ({"max-link": "NV12"}, 2, ("GPU2", "GPU3")),
+        ({"same-numa": "true"}, 2, ("GPU2", "GPU3")),
+        ({"max-link": "SYS"}, 3, ("GPU1", "GPU2", "GPU3")),
+        ({}, 3, ("GPU1", "GPU2", "GPU3")),
+    ],
+)
+def test_limits_of_the_pod_are_kept(settings: dict[str, str], gpus: int, want: tuple[str, ...]) -> None:
+    plan = planner(node("n1", "a100-pcie-bridged"))
+    _place(plan, "first", 1)
+    wanted = pod("p", gpus, settings=settings)
+    assert plan.filter(attempt(2), wanted, ALL, 0.0).verdict.code is Code.OK
+    assert plan.reserve(attempt(2), wanted, 0, 0.0).verdict.code is Code.OK
+    held = plan.cluster.ledger.get(wanted.uid)
+    assert held
+    assert held.gpus == uuids("a100-pcie-bridged", "n1", *(int(gpu[3:]) for gpu in want))
+
+
+def test_a_limit_that_freed_gpus_can_keep_waits_and_one_that_no_machine_keeps_is_told() -> None:
+    plan = planner(node("n1", "a100-pcie-bridged"))
+    _place(plan, "first", 1)
+    _place(plan, "second", 2, 2)
+    waits = plan.filter(attempt(3), pod("p", 2, settings={"max-link": "NV12"}), ALL, 0.0).verdict
+    assert waits.code is Code.UNSCHEDULABLE
+    never = plan.filter(attempt(4), pod("q", 3, settings={"max-link": "NV12"}), ALL, 0.0).verdict
+    assert never.code is Code.UNRESOLVABLE
+    assert "no link worse than NV12" in never.reason
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("max-link", "fast", "use NV<n>"),
+        ("max-link", "", "use NV<n>"),
+        ("same-numa", "maybe", "write true or false"),
+        ("near-nic", " ", "write the id or the name of a NIC"),
+    ],
+)
+def test_a_bad_value_is_told_with_the_allowed_ones(key: str, value: str, said: str) -> None:
+    verdict = planner(node("n1")).filter(attempt(1), pod("p", settings={key: value}), ALL, 0.0).verdict
+    assert verdict.code is Code.UNRESOLVABLE
+    assert f"pyscheduler.io/{key}" in verdict.reason
+    assert said in verdict.reason
 
 
 def test_refusal_is_the_same_sentence_while_nothing_changes() -> None:

@@ -195,7 +195,7 @@ func (x UnreserveRequest_Outcome) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use UnreserveRequest_Outcome.Descriptor instead.
 func (UnreserveRequest_Outcome) EnumDescriptor() ([]byte, []int) {
-	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{14, 0}
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{16, 0}
 }
 
 type ChangesResponse_Kind int32
@@ -250,7 +250,7 @@ func (x ChangesResponse_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ChangesResponse_Kind.Descriptor instead.
 func (ChangesResponse_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{20, 0}
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{22, 0}
 }
 
 // NodeSet is a set of nodes of one table.
@@ -1173,6 +1173,162 @@ func (x *ReserveResponse) GetAnnotations() map[string]string {
 	return nil
 }
 
+type PreemptRequest struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Attempt *Attempt               `protobuf:"bytes,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// `priority` is that of the preemptor: only pods of lower priority are evicted.
+	Pod *Pod `protobuf:"bytes,2,opt,name=pod,proto3" json:"pod,omitempty"`
+	// Nodes where an eviction could help: nothing that stays after it speaks against them. Set by the shim. Asked again
+	// without a node: its proposal did not do. Empty: none did, and what is held for the pod is let go.
+	Nodes *NodeSet `protobuf:"bytes,3,opt,name=nodes,proto3" json:"nodes,omitempty"`
+	// UIDs of the pods whose eviction would break a PodDisruptionBudget. Empty if there are none.
+	ProtectedUids []string `protobuf:"bytes,4,rep,name=protected_uids,json=protectedUids,proto3" json:"protected_uids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PreemptRequest) Reset() {
+	*x = PreemptRequest{}
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PreemptRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PreemptRequest) ProtoMessage() {}
+
+func (x *PreemptRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PreemptRequest.ProtoReflect.Descriptor instead.
+func (*PreemptRequest) Descriptor() ([]byte, []int) {
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *PreemptRequest) GetAttempt() *Attempt {
+	if x != nil {
+		return x.Attempt
+	}
+	return nil
+}
+
+func (x *PreemptRequest) GetPod() *Pod {
+	if x != nil {
+		return x.Pod
+	}
+	return nil
+}
+
+func (x *PreemptRequest) GetNodes() *NodeSet {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *PreemptRequest) GetProtectedUids() []string {
+	if x != nil {
+		return x.ProtectedUids
+	}
+	return nil
+}
+
+type PreemptResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// CODE_OK: the proposal below, whose GPUs are held for the pod until it is bound or gone, a pod of higher priority takes
+	// them, or 5 minutes are over. CODE_UNSCHEDULABLE: no eviction on these nodes makes room, and nothing is held.
+	// CODE_RETRY if the table is another one.
+	Verdict *Verdict `protobuf:"bytes,1,opt,name=verdict,proto3" json:"verdict,omitempty"`
+	// State that the answer was computed at; as in FilterResponse.
+	Generation uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	// Index in the node table.
+	Node uint32 `protobuf:"varint,3,opt,name=node,proto3" json:"node,omitempty"`
+	// UIDs of the pods to evict: all of them or none. Empty if the GPUs are free and only CPU or memory lacks, or if the
+	// pods that an earlier answer named are on their way out.
+	VictimUids []string `protobuf:"bytes,4,rep,name=victim_uids,json=victimUids,proto3" json:"victim_uids,omitempty"`
+	// The GPUs, as in pyscheduler.io/gpus but all in one list; empty where it is not known which are free. For Resync.
+	Gpus          []string `protobuf:"bytes,5,rep,name=gpus,proto3" json:"gpus,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PreemptResponse) Reset() {
+	*x = PreemptResponse{}
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PreemptResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PreemptResponse) ProtoMessage() {}
+
+func (x *PreemptResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PreemptResponse.ProtoReflect.Descriptor instead.
+func (*PreemptResponse) Descriptor() ([]byte, []int) {
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *PreemptResponse) GetVerdict() *Verdict {
+	if x != nil {
+		return x.Verdict
+	}
+	return nil
+}
+
+func (x *PreemptResponse) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *PreemptResponse) GetNode() uint32 {
+	if x != nil {
+		return x.Node
+	}
+	return 0
+}
+
+func (x *PreemptResponse) GetVictimUids() []string {
+	if x != nil {
+		return x.VictimUids
+	}
+	return nil
+}
+
+func (x *PreemptResponse) GetGpus() []string {
+	if x != nil {
+		return x.Gpus
+	}
+	return nil
+}
+
 type UnreserveRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Attempt *Attempt               `protobuf:"bytes,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
@@ -1185,7 +1341,7 @@ type UnreserveRequest struct {
 
 func (x *UnreserveRequest) Reset() {
 	*x = UnreserveRequest{}
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[14]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1197,7 +1353,7 @@ func (x *UnreserveRequest) String() string {
 func (*UnreserveRequest) ProtoMessage() {}
 
 func (x *UnreserveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[14]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1210,7 +1366,7 @@ func (x *UnreserveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnreserveRequest.ProtoReflect.Descriptor instead.
 func (*UnreserveRequest) Descriptor() ([]byte, []int) {
-	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{14}
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *UnreserveRequest) GetAttempt() *Attempt {
@@ -1243,7 +1399,7 @@ type UnreserveResponse struct {
 
 func (x *UnreserveResponse) Reset() {
 	*x = UnreserveResponse{}
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[15]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1255,7 +1411,7 @@ func (x *UnreserveResponse) String() string {
 func (*UnreserveResponse) ProtoMessage() {}
 
 func (x *UnreserveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[15]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1268,7 +1424,7 @@ func (x *UnreserveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnreserveResponse.ProtoReflect.Descriptor instead.
 func (*UnreserveResponse) Descriptor() ([]byte, []int) {
-	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{15}
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{17}
 }
 
 // Held is one pod that the shim has reserved and that is not known to be bound or refused.
@@ -1281,14 +1437,16 @@ type Held struct {
 	// The value of pyscheduler.io/gpus that Reserve gave.
 	Gpus string `protobuf:"bytes,4,opt,name=gpus,proto3" json:"gpus,omitempty"`
 	// True while the outcome of its Binding is unknown.
-	Doubtful      bool `protobuf:"varint,5,opt,name=doubtful,proto3" json:"doubtful,omitempty"`
+	Doubtful bool `protobuf:"varint,5,opt,name=doubtful,proto3" json:"doubtful,omitempty"`
+	// True for a pod that is not reserved: these GPUs are held for it by Preempt, until the pods that have them are gone.
+	Nominated     bool `protobuf:"varint,6,opt,name=nominated,proto3" json:"nominated,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Held) Reset() {
 	*x = Held{}
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[16]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1300,7 +1458,7 @@ func (x *Held) String() string {
 func (*Held) ProtoMessage() {}
 
 func (x *Held) ProtoReflect() protoreflect.Message {
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[16]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1313,7 +1471,7 @@ func (x *Held) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Held.ProtoReflect.Descriptor instead.
 func (*Held) Descriptor() ([]byte, []int) {
-	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{16}
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Held) GetPod() *Pod {
@@ -1351,6 +1509,13 @@ func (x *Held) GetDoubtful() bool {
 	return false
 }
 
+func (x *Held) GetNominated() bool {
+	if x != nil {
+		return x.Nominated
+	}
+	return false
+}
+
 type ResyncRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Session and host as in Attempt; `number` is the newest attempt whose Reserve has been answered or given up.
@@ -1366,7 +1531,7 @@ type ResyncRequest struct {
 
 func (x *ResyncRequest) Reset() {
 	*x = ResyncRequest{}
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[17]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1378,7 +1543,7 @@ func (x *ResyncRequest) String() string {
 func (*ResyncRequest) ProtoMessage() {}
 
 func (x *ResyncRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[17]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1391,7 +1556,7 @@ func (x *ResyncRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResyncRequest.ProtoReflect.Descriptor instead.
 func (*ResyncRequest) Descriptor() ([]byte, []int) {
-	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{17}
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ResyncRequest) GetAttempt() *Attempt {
@@ -1432,7 +1597,7 @@ type ResyncResponse struct {
 
 func (x *ResyncResponse) Reset() {
 	*x = ResyncResponse{}
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[18]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1444,7 +1609,7 @@ func (x *ResyncResponse) String() string {
 func (*ResyncResponse) ProtoMessage() {}
 
 func (x *ResyncResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[18]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1457,7 +1622,7 @@ func (x *ResyncResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResyncResponse.ProtoReflect.Descriptor instead.
 func (*ResyncResponse) Descriptor() ([]byte, []int) {
-	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{18}
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ResyncResponse) GetEpoch() uint64 {
@@ -1512,7 +1677,7 @@ type ChangesRequest struct {
 
 func (x *ChangesRequest) Reset() {
 	*x = ChangesRequest{}
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[19]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1524,7 +1689,7 @@ func (x *ChangesRequest) String() string {
 func (*ChangesRequest) ProtoMessage() {}
 
 func (x *ChangesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[19]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1537,7 +1702,7 @@ func (x *ChangesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangesRequest.ProtoReflect.Descriptor instead.
 func (*ChangesRequest) Descriptor() ([]byte, []int) {
-	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{19}
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ChangesRequest) GetAttempt() *Attempt {
@@ -1563,7 +1728,7 @@ type ChangesResponse struct {
 
 func (x *ChangesResponse) Reset() {
 	*x = ChangesResponse{}
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[20]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1575,7 +1740,7 @@ func (x *ChangesResponse) String() string {
 func (*ChangesResponse) ProtoMessage() {}
 
 func (x *ChangesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[20]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1588,7 +1753,7 @@ func (x *ChangesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangesResponse.ProtoReflect.Descriptor instead.
 func (*ChangesResponse) Descriptor() ([]byte, []int) {
-	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{20}
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ChangesResponse) GetEpoch() uint64 {
@@ -1718,7 +1883,21 @@ const file_pyscheduler_v1_scheduler_proto_rawDesc = "" +
 	"\vannotations\x18\x03 \x03(\v20.pyscheduler.v1.ReserveResponse.AnnotationsEntryR\vannotations\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf2\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc0\x01\n" +
+	"\x0ePreemptRequest\x121\n" +
+	"\aattempt\x18\x01 \x01(\v2\x17.pyscheduler.v1.AttemptR\aattempt\x12%\n" +
+	"\x03pod\x18\x02 \x01(\v2\x13.pyscheduler.v1.PodR\x03pod\x12-\n" +
+	"\x05nodes\x18\x03 \x01(\v2\x17.pyscheduler.v1.NodeSetR\x05nodes\x12%\n" +
+	"\x0eprotected_uids\x18\x04 \x03(\tR\rprotectedUids\"\xad\x01\n" +
+	"\x0fPreemptResponse\x121\n" +
+	"\averdict\x18\x01 \x01(\v2\x17.pyscheduler.v1.VerdictR\averdict\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x04R\n" +
+	"generation\x12\x12\n" +
+	"\x04node\x18\x03 \x01(\rR\x04node\x12\x1f\n" +
+	"\vvictim_uids\x18\x04 \x03(\tR\n" +
+	"victimUids\x12\x12\n" +
+	"\x04gpus\x18\x05 \x03(\tR\x04gpus\"\xf2\x01\n" +
 	"\x10UnreserveRequest\x121\n" +
 	"\aattempt\x18\x01 \x01(\v2\x17.pyscheduler.v1.AttemptR\aattempt\x12\x17\n" +
 	"\apod_uid\x18\x02 \x01(\tR\x06podUid\x12B\n" +
@@ -1727,13 +1906,14 @@ const file_pyscheduler_v1_scheduler_proto_rawDesc = "" +
 	"\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11OUTCOME_NOT_BOUND\x10\x01\x12\x13\n" +
 	"\x0fOUTCOME_UNKNOWN\x10\x02\"\x13\n" +
-	"\x11UnreserveResponse\"\x94\x01\n" +
+	"\x11UnreserveResponse\"\xb2\x01\n" +
 	"\x04Held\x12%\n" +
 	"\x03pod\x18\x01 \x01(\v2\x13.pyscheduler.v1.PodR\x03pod\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x1b\n" +
 	"\tnode_name\x18\x03 \x01(\tR\bnodeName\x12\x12\n" +
 	"\x04gpus\x18\x04 \x01(\tR\x04gpus\x12\x1a\n" +
-	"\bdoubtful\x18\x05 \x01(\bR\bdoubtful\"\x8f\x01\n" +
+	"\bdoubtful\x18\x05 \x01(\bR\bdoubtful\x12\x1c\n" +
+	"\tnominated\x18\x06 \x01(\bR\tnominated\"\x8f\x01\n" +
 	"\rResyncRequest\x121\n" +
 	"\aattempt\x18\x01 \x01(\v2\x17.pyscheduler.v1.AttemptR\aattempt\x12(\n" +
 	"\x04held\x18\x02 \x03(\v2\x14.pyscheduler.v1.HeldR\x04held\x12!\n" +
@@ -1765,12 +1945,13 @@ const file_pyscheduler_v1_scheduler_proto_rawDesc = "" +
 	"KIND_NODES\x10\x01\x12\x0e\n" +
 	"\n" +
 	"KIND_FREED\x10\x02\x12\x11\n" +
-	"\rKIND_TOPOLOGY\x10\x032\x9b\x04\n" +
+	"\rKIND_TOPOLOGY\x10\x032\xe7\x04\n" +
 	"\x0fSchedulerPlugin\x12D\n" +
 	"\x05Nodes\x12\x1c.pyscheduler.v1.NodesRequest\x1a\x1d.pyscheduler.v1.NodesResponse\x12G\n" +
 	"\x06Filter\x12\x1d.pyscheduler.v1.FilterRequest\x1a\x1e.pyscheduler.v1.FilterResponse\x12D\n" +
 	"\x05Score\x12\x1c.pyscheduler.v1.ScoreRequest\x1a\x1d.pyscheduler.v1.ScoreResponse\x12J\n" +
-	"\aReserve\x12\x1e.pyscheduler.v1.ReserveRequest\x1a\x1f.pyscheduler.v1.ReserveResponse\x12P\n" +
+	"\aReserve\x12\x1e.pyscheduler.v1.ReserveRequest\x1a\x1f.pyscheduler.v1.ReserveResponse\x12J\n" +
+	"\aPreempt\x12\x1e.pyscheduler.v1.PreemptRequest\x1a\x1f.pyscheduler.v1.PreemptResponse\x12P\n" +
 	"\tUnreserve\x12 .pyscheduler.v1.UnreserveRequest\x1a!.pyscheduler.v1.UnreserveResponse\x12G\n" +
 	"\x06Resync\x12\x1d.pyscheduler.v1.ResyncRequest\x1a\x1e.pyscheduler.v1.ResyncResponse\x12L\n" +
 	"\aChanges\x12\x1e.pyscheduler.v1.ChangesRequest\x1a\x1f.pyscheduler.v1.ChangesResponse0\x01B=Z;pyscheduler.io/plugin-shim/gen/pyscheduler/v1;pyschedulerv1b\x06proto3"
@@ -1788,7 +1969,7 @@ func file_pyscheduler_v1_scheduler_proto_rawDescGZIP() []byte {
 }
 
 var file_pyscheduler_v1_scheduler_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_pyscheduler_v1_scheduler_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_pyscheduler_v1_scheduler_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_pyscheduler_v1_scheduler_proto_goTypes = []any{
 	(ContainerRequest_Kind)(0),    // 0: pyscheduler.v1.ContainerRequest.Kind
 	(Verdict_Code)(0),             // 1: pyscheduler.v1.Verdict.Code
@@ -1808,19 +1989,21 @@ var file_pyscheduler_v1_scheduler_proto_goTypes = []any{
 	(*ScoreResponse)(nil),         // 15: pyscheduler.v1.ScoreResponse
 	(*ReserveRequest)(nil),        // 16: pyscheduler.v1.ReserveRequest
 	(*ReserveResponse)(nil),       // 17: pyscheduler.v1.ReserveResponse
-	(*UnreserveRequest)(nil),      // 18: pyscheduler.v1.UnreserveRequest
-	(*UnreserveResponse)(nil),     // 19: pyscheduler.v1.UnreserveResponse
-	(*Held)(nil),                  // 20: pyscheduler.v1.Held
-	(*ResyncRequest)(nil),         // 21: pyscheduler.v1.ResyncRequest
-	(*ResyncResponse)(nil),        // 22: pyscheduler.v1.ResyncResponse
-	(*ChangesRequest)(nil),        // 23: pyscheduler.v1.ChangesRequest
-	(*ChangesResponse)(nil),       // 24: pyscheduler.v1.ChangesResponse
-	nil,                           // 25: pyscheduler.v1.Pod.SettingsEntry
-	nil,                           // 26: pyscheduler.v1.ReserveResponse.AnnotationsEntry
+	(*PreemptRequest)(nil),        // 18: pyscheduler.v1.PreemptRequest
+	(*PreemptResponse)(nil),       // 19: pyscheduler.v1.PreemptResponse
+	(*UnreserveRequest)(nil),      // 20: pyscheduler.v1.UnreserveRequest
+	(*UnreserveResponse)(nil),     // 21: pyscheduler.v1.UnreserveResponse
+	(*Held)(nil),                  // 22: pyscheduler.v1.Held
+	(*ResyncRequest)(nil),         // 23: pyscheduler.v1.ResyncRequest
+	(*ResyncResponse)(nil),        // 24: pyscheduler.v1.ResyncResponse
+	(*ChangesRequest)(nil),        // 25: pyscheduler.v1.ChangesRequest
+	(*ChangesResponse)(nil),       // 26: pyscheduler.v1.ChangesResponse
+	nil,                           // 27: pyscheduler.v1.Pod.SettingsEntry
+	nil,                           // 28: pyscheduler.v1.ReserveResponse.AnnotationsEntry
 }
 var file_pyscheduler_v1_scheduler_proto_depIdxs = []int32{
 	9,  // 0: pyscheduler.v1.Pod.containers:type_name -> pyscheduler.v1.ContainerRequest
-	25, // 1: pyscheduler.v1.Pod.settings:type_name -> pyscheduler.v1.Pod.SettingsEntry
+	27, // 1: pyscheduler.v1.Pod.settings:type_name -> pyscheduler.v1.Pod.SettingsEntry
 	0,  // 2: pyscheduler.v1.ContainerRequest.kind:type_name -> pyscheduler.v1.ContainerRequest.Kind
 	1,  // 3: pyscheduler.v1.Verdict.code:type_name -> pyscheduler.v1.Verdict.Code
 	7,  // 4: pyscheduler.v1.FilterRequest.attempt:type_name -> pyscheduler.v1.Attempt
@@ -1836,33 +2019,39 @@ var file_pyscheduler_v1_scheduler_proto_depIdxs = []int32{
 	7,  // 14: pyscheduler.v1.ReserveRequest.attempt:type_name -> pyscheduler.v1.Attempt
 	8,  // 15: pyscheduler.v1.ReserveRequest.pod:type_name -> pyscheduler.v1.Pod
 	10, // 16: pyscheduler.v1.ReserveResponse.verdict:type_name -> pyscheduler.v1.Verdict
-	26, // 17: pyscheduler.v1.ReserveResponse.annotations:type_name -> pyscheduler.v1.ReserveResponse.AnnotationsEntry
-	7,  // 18: pyscheduler.v1.UnreserveRequest.attempt:type_name -> pyscheduler.v1.Attempt
-	2,  // 19: pyscheduler.v1.UnreserveRequest.outcome:type_name -> pyscheduler.v1.UnreserveRequest.Outcome
-	8,  // 20: pyscheduler.v1.Held.pod:type_name -> pyscheduler.v1.Pod
-	7,  // 21: pyscheduler.v1.ResyncRequest.attempt:type_name -> pyscheduler.v1.Attempt
-	20, // 22: pyscheduler.v1.ResyncRequest.held:type_name -> pyscheduler.v1.Held
-	7,  // 23: pyscheduler.v1.ChangesRequest.attempt:type_name -> pyscheduler.v1.Attempt
-	3,  // 24: pyscheduler.v1.ChangesResponse.kinds:type_name -> pyscheduler.v1.ChangesResponse.Kind
-	5,  // 25: pyscheduler.v1.SchedulerPlugin.Nodes:input_type -> pyscheduler.v1.NodesRequest
-	11, // 26: pyscheduler.v1.SchedulerPlugin.Filter:input_type -> pyscheduler.v1.FilterRequest
-	14, // 27: pyscheduler.v1.SchedulerPlugin.Score:input_type -> pyscheduler.v1.ScoreRequest
-	16, // 28: pyscheduler.v1.SchedulerPlugin.Reserve:input_type -> pyscheduler.v1.ReserveRequest
-	18, // 29: pyscheduler.v1.SchedulerPlugin.Unreserve:input_type -> pyscheduler.v1.UnreserveRequest
-	21, // 30: pyscheduler.v1.SchedulerPlugin.Resync:input_type -> pyscheduler.v1.ResyncRequest
-	23, // 31: pyscheduler.v1.SchedulerPlugin.Changes:input_type -> pyscheduler.v1.ChangesRequest
-	6,  // 32: pyscheduler.v1.SchedulerPlugin.Nodes:output_type -> pyscheduler.v1.NodesResponse
-	12, // 33: pyscheduler.v1.SchedulerPlugin.Filter:output_type -> pyscheduler.v1.FilterResponse
-	15, // 34: pyscheduler.v1.SchedulerPlugin.Score:output_type -> pyscheduler.v1.ScoreResponse
-	17, // 35: pyscheduler.v1.SchedulerPlugin.Reserve:output_type -> pyscheduler.v1.ReserveResponse
-	19, // 36: pyscheduler.v1.SchedulerPlugin.Unreserve:output_type -> pyscheduler.v1.UnreserveResponse
-	22, // 37: pyscheduler.v1.SchedulerPlugin.Resync:output_type -> pyscheduler.v1.ResyncResponse
-	24, // 38: pyscheduler.v1.SchedulerPlugin.Changes:output_type -> pyscheduler.v1.ChangesResponse
-	32, // [32:39] is the sub-list for method output_type
-	25, // [25:32] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	28, // 17: pyscheduler.v1.ReserveResponse.annotations:type_name -> pyscheduler.v1.ReserveResponse.AnnotationsEntry
+	7,  // 18: pyscheduler.v1.PreemptRequest.attempt:type_name -> pyscheduler.v1.Attempt
+	8,  // 19: pyscheduler.v1.PreemptRequest.pod:type_name -> pyscheduler.v1.Pod
+	4,  // 20: pyscheduler.v1.PreemptRequest.nodes:type_name -> pyscheduler.v1.NodeSet
+	10, // 21: pyscheduler.v1.PreemptResponse.verdict:type_name -> pyscheduler.v1.Verdict
+	7,  // 22: pyscheduler.v1.UnreserveRequest.attempt:type_name -> pyscheduler.v1.Attempt
+	2,  // 23: pyscheduler.v1.UnreserveRequest.outcome:type_name -> pyscheduler.v1.UnreserveRequest.Outcome
+	8,  // 24: pyscheduler.v1.Held.pod:type_name -> pyscheduler.v1.Pod
+	7,  // 25: pyscheduler.v1.ResyncRequest.attempt:type_name -> pyscheduler.v1.Attempt
+	22, // 26: pyscheduler.v1.ResyncRequest.held:type_name -> pyscheduler.v1.Held
+	7,  // 27: pyscheduler.v1.ChangesRequest.attempt:type_name -> pyscheduler.v1.Attempt
+	3,  // 28: pyscheduler.v1.ChangesResponse.kinds:type_name -> pyscheduler.v1.ChangesResponse.Kind
+	5,  // 29: pyscheduler.v1.SchedulerPlugin.Nodes:input_type -> pyscheduler.v1.NodesRequest
+	11, // 30: pyscheduler.v1.SchedulerPlugin.Filter:input_type -> pyscheduler.v1.FilterRequest
+	14, // 31: pyscheduler.v1.SchedulerPlugin.Score:input_type -> pyscheduler.v1.ScoreRequest
+	16, // 32: pyscheduler.v1.SchedulerPlugin.Reserve:input_type -> pyscheduler.v1.ReserveRequest
+	18, // 33: pyscheduler.v1.SchedulerPlugin.Preempt:input_type -> pyscheduler.v1.PreemptRequest
+	20, // 34: pyscheduler.v1.SchedulerPlugin.Unreserve:input_type -> pyscheduler.v1.UnreserveRequest
+	23, // 35: pyscheduler.v1.SchedulerPlugin.Resync:input_type -> pyscheduler.v1.ResyncRequest
+	25, // 36: pyscheduler.v1.SchedulerPlugin.Changes:input_type -> pyscheduler.v1.ChangesRequest
+	6,  // 37: pyscheduler.v1.SchedulerPlugin.Nodes:output_type -> pyscheduler.v1.NodesResponse
+	12, // 38: pyscheduler.v1.SchedulerPlugin.Filter:output_type -> pyscheduler.v1.FilterResponse
+	15, // 39: pyscheduler.v1.SchedulerPlugin.Score:output_type -> pyscheduler.v1.ScoreResponse
+	17, // 40: pyscheduler.v1.SchedulerPlugin.Reserve:output_type -> pyscheduler.v1.ReserveResponse
+	19, // 41: pyscheduler.v1.SchedulerPlugin.Preempt:output_type -> pyscheduler.v1.PreemptResponse
+	21, // 42: pyscheduler.v1.SchedulerPlugin.Unreserve:output_type -> pyscheduler.v1.UnreserveResponse
+	24, // 43: pyscheduler.v1.SchedulerPlugin.Resync:output_type -> pyscheduler.v1.ResyncResponse
+	26, // 44: pyscheduler.v1.SchedulerPlugin.Changes:output_type -> pyscheduler.v1.ChangesResponse
+	37, // [37:45] is the sub-list for method output_type
+	29, // [29:37] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_pyscheduler_v1_scheduler_proto_init() }
@@ -1876,7 +2065,7 @@ func file_pyscheduler_v1_scheduler_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pyscheduler_v1_scheduler_proto_rawDesc), len(file_pyscheduler_v1_scheduler_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   23,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -34,6 +34,7 @@ const (
 	SchedulerPlugin_Filter_FullMethodName    = "/pyscheduler.v1.SchedulerPlugin/Filter"
 	SchedulerPlugin_Score_FullMethodName     = "/pyscheduler.v1.SchedulerPlugin/Score"
 	SchedulerPlugin_Reserve_FullMethodName   = "/pyscheduler.v1.SchedulerPlugin/Reserve"
+	SchedulerPlugin_Preempt_FullMethodName   = "/pyscheduler.v1.SchedulerPlugin/Preempt"
 	SchedulerPlugin_Unreserve_FullMethodName = "/pyscheduler.v1.SchedulerPlugin/Unreserve"
 	SchedulerPlugin_Resync_FullMethodName    = "/pyscheduler.v1.SchedulerPlugin/Resync"
 	SchedulerPlugin_Changes_FullMethodName   = "/pyscheduler.v1.SchedulerPlugin/Changes"
@@ -53,6 +54,9 @@ type SchedulerPluginClient interface {
 	Score(ctx context.Context, in *ScoreRequest, opts ...grpc.CallOption) (*ScoreResponse, error)
 	// Reserve chooses the GPUs on the given node and holds them for the pod.
 	Reserve(ctx context.Context, in *ReserveRequest, opts ...grpc.CallOption) (*ReserveResponse, error)
+	// Preempt names the pods whose eviction makes room for a pod that no node can take, and holds the GPUs that it gets
+	// then. Called from PostFilter.
+	Preempt(ctx context.Context, in *PreemptRequest, opts ...grpc.CallOption) (*PreemptResponse, error)
 	// Unreserve ends a reservation, or declares its outcome unknown. Idempotent; may come without Reserve.
 	Unreserve(ctx context.Context, in *UnreserveRequest, opts ...grpc.CallOption) (*UnreserveResponse, error)
 	// Resync compares what the shim holds with what the service holds. Called at connect and every 30 s.
@@ -103,6 +107,16 @@ func (c *schedulerPluginClient) Reserve(ctx context.Context, in *ReserveRequest,
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ReserveResponse)
 	err := c.cc.Invoke(ctx, SchedulerPlugin_Reserve_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *schedulerPluginClient) Preempt(ctx context.Context, in *PreemptRequest, opts ...grpc.CallOption) (*PreemptResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PreemptResponse)
+	err := c.cc.Invoke(ctx, SchedulerPlugin_Preempt_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -162,6 +176,9 @@ type SchedulerPluginServer interface {
 	Score(context.Context, *ScoreRequest) (*ScoreResponse, error)
 	// Reserve chooses the GPUs on the given node and holds them for the pod.
 	Reserve(context.Context, *ReserveRequest) (*ReserveResponse, error)
+	// Preempt names the pods whose eviction makes room for a pod that no node can take, and holds the GPUs that it gets
+	// then. Called from PostFilter.
+	Preempt(context.Context, *PreemptRequest) (*PreemptResponse, error)
 	// Unreserve ends a reservation, or declares its outcome unknown. Idempotent; may come without Reserve.
 	Unreserve(context.Context, *UnreserveRequest) (*UnreserveResponse, error)
 	// Resync compares what the shim holds with what the service holds. Called at connect and every 30 s.
@@ -189,6 +206,9 @@ func (UnimplementedSchedulerPluginServer) Score(context.Context, *ScoreRequest) 
 }
 func (UnimplementedSchedulerPluginServer) Reserve(context.Context, *ReserveRequest) (*ReserveResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Reserve not implemented")
+}
+func (UnimplementedSchedulerPluginServer) Preempt(context.Context, *PreemptRequest) (*PreemptResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Preempt not implemented")
 }
 func (UnimplementedSchedulerPluginServer) Unreserve(context.Context, *UnreserveRequest) (*UnreserveResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Unreserve not implemented")
@@ -292,6 +312,24 @@ func _SchedulerPlugin_Reserve_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _SchedulerPlugin_Preempt_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PreemptRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SchedulerPluginServer).Preempt(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SchedulerPlugin_Preempt_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SchedulerPluginServer).Preempt(ctx, req.(*PreemptRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _SchedulerPlugin_Unreserve_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(UnreserveRequest)
 	if err := dec(in); err != nil {
@@ -361,6 +399,10 @@ var SchedulerPlugin_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Reserve",
 			Handler:    _SchedulerPlugin_Reserve_Handler,
+		},
+		{
+			MethodName: "Preempt",
+			Handler:    _SchedulerPlugin_Preempt_Handler,
 		},
 		{
 			MethodName: "Unreserve",

@@ -193,6 +193,32 @@ class ReserveResponse(_message.Message):
     annotations: _containers.ScalarMap[str, str]
     def __init__(self, verdict: _Optional[_Union[Verdict, _Mapping]] = ..., generation: _Optional[int] = ..., annotations: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
+class PreemptRequest(_message.Message):
+    __slots__ = ("attempt", "pod", "nodes", "protected_uids")
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    POD_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    PROTECTED_UIDS_FIELD_NUMBER: _ClassVar[int]
+    attempt: Attempt
+    pod: Pod
+    nodes: NodeSet
+    protected_uids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, attempt: _Optional[_Union[Attempt, _Mapping]] = ..., pod: _Optional[_Union[Pod, _Mapping]] = ..., nodes: _Optional[_Union[NodeSet, _Mapping]] = ..., protected_uids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class PreemptResponse(_message.Message):
+    __slots__ = ("verdict", "generation", "node", "victim_uids", "gpus")
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    VICTIM_UIDS_FIELD_NUMBER: _ClassVar[int]
+    GPUS_FIELD_NUMBER: _ClassVar[int]
+    verdict: Verdict
+    generation: int
+    node: int
+    victim_uids: _containers.RepeatedScalarFieldContainer[str]
+    gpus: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, verdict: _Optional[_Union[Verdict, _Mapping]] = ..., generation: _Optional[int] = ..., node: _Optional[int] = ..., victim_uids: _Optional[_Iterable[str]] = ..., gpus: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class UnreserveRequest(_message.Message):
     __slots__ = ("attempt", "pod_uid", "outcome")
     class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
@@ -216,18 +242,20 @@ class UnreserveResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class Held(_message.Message):
-    __slots__ = ("pod", "attempt", "node_name", "gpus", "doubtful")
+    __slots__ = ("pod", "attempt", "node_name", "gpus", "doubtful", "nominated")
     POD_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     NODE_NAME_FIELD_NUMBER: _ClassVar[int]
     GPUS_FIELD_NUMBER: _ClassVar[int]
     DOUBTFUL_FIELD_NUMBER: _ClassVar[int]
+    NOMINATED_FIELD_NUMBER: _ClassVar[int]
     pod: Pod
     attempt: int
     node_name: str
     gpus: str
     doubtful: bool
-    def __init__(self, pod: _Optional[_Union[Pod, _Mapping]] = ..., attempt: _Optional[int] = ..., node_name: _Optional[str] = ..., gpus: _Optional[str] = ..., doubtful: _Optional[bool] = ...) -> None: ...
+    nominated: bool
+    def __init__(self, pod: _Optional[_Union[Pod, _Mapping]] = ..., attempt: _Optional[int] = ..., node_name: _Optional[str] = ..., gpus: _Optional[str] = ..., doubtful: _Optional[bool] = ..., nominated: _Optional[bool] = ...) -> None: ...
 
 class ResyncRequest(_message.Message):
     __slots__ = ("attempt", "held", "shim_version")

@@ -55,6 +55,11 @@ class SchedulerPluginStub:
                 request_serializer=pyscheduler_dot_edge_dot_pb_dot_v1_dot_scheduler__pb2.ReserveRequest.SerializeToString,
                 response_deserializer=pyscheduler_dot_edge_dot_pb_dot_v1_dot_scheduler__pb2.ReserveResponse.FromString,
                 _registered_method=True)
+        self.Preempt = channel.unary_unary(
+                '/pyscheduler.v1.SchedulerPlugin/Preempt',
+                request_serializer=pyscheduler_dot_edge_dot_pb_dot_v1_dot_scheduler__pb2.PreemptRequest.SerializeToString,
+                response_deserializer=pyscheduler_dot_edge_dot_pb_dot_v1_dot_scheduler__pb2.PreemptResponse.FromString,
+                _registered_method=True)
         self.Unreserve = channel.unary_unary(
                 '/pyscheduler.v1.SchedulerPlugin/Unreserve',
                 request_serializer=pyscheduler_dot_edge_dot_pb_dot_v1_dot_scheduler__pb2.UnreserveRequest.SerializeToString,
@@ -104,6 +109,14 @@ class SchedulerPluginServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Preempt(self, request, context):
+        """Preempt names the pods whose eviction makes room for a pod that no node can take, and holds the GPUs that it gets
+        then. Called from PostFilter.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Unreserve(self, request, context):
         """Unreserve ends a reservation, or declares its outcome unknown. Idempotent; may come without Reserve.
         """
@@ -147,6 +160,11 @@ def add_SchedulerPluginServicer_to_server(servicer, server):
                     servicer.Reserve,
                     request_deserializer=pyscheduler_dot_edge_dot_pb_dot_v1_dot_scheduler__pb2.ReserveRequest.FromString,
                     response_serializer=pyscheduler_dot_edge_dot_pb_dot_v1_dot_scheduler__pb2.ReserveResponse.SerializeToString,
+            ),
+            'Preempt': grpc.unary_unary_rpc_method_handler(
+                    servicer.Preempt,
+                    request_deserializer=pyscheduler_dot_edge_dot_pb_dot_v1_dot_scheduler__pb2.PreemptRequest.FromString,
+                    response_serializer=pyscheduler_dot_edge_dot_pb_dot_v1_dot_scheduler__pb2.PreemptResponse.SerializeToString,
             ),
             'Unreserve': grpc.unary_unary_rpc_method_handler(
                     servicer.Unreserve,
@@ -273,6 +291,33 @@ class SchedulerPlugin:
             '/pyscheduler.v1.SchedulerPlugin/Reserve',
             pyscheduler_dot_edge_dot_pb_dot_v1_dot_scheduler__pb2.ReserveRequest.SerializeToString,
             pyscheduler_dot_edge_dot_pb_dot_v1_dot_scheduler__pb2.ReserveResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Preempt(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pyscheduler.v1.SchedulerPlugin/Preempt',
+            pyscheduler_dot_edge_dot_pb_dot_v1_dot_scheduler__pb2.PreemptRequest.SerializeToString,
+            pyscheduler_dot_edge_dot_pb_dot_v1_dot_scheduler__pb2.PreemptResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,50 @@
+"""What a pod asks for in its labels and annotations of the domain pyscheduler.io."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from pyscheduler.core.job import Limits
+from pyscheduler.core.machine.links import Link, UnknownLinkTypeError
+from pyscheduler.core.model import Code, Verdict
+
+__all__ = ["limits_of"]
+
+_LIMITS: Final = ("max-link", "near-nic", "same-numa")
+# Settings that are not for the scheduler.
+_IGNORED: Final = ("simulate",)
+_SWITCH: Final = {"true": True, "false": False}
+
+
+def limits_of(settings: Mapping[str, str]) -> Limits | Verdict:
+    """Return the limits on the pod's GPUs, or why they cannot be told.
+
+    Parameters
+    ----------
+    settings
+        Keys without the domain. A key that is not known is refused: a limit that is misspelt must never be no limit.
+
+    """
+    if unknown := sorted(settings.keys() - {*_LIMITS, *_IGNORED}):
+        names = " and ".join(f"pyscheduler.io/{key}" for key in unknown)
+        return _bad(f"the pod asks for {names}, which this version does not support: remove it")
+    same_numa = settings.get("same-numa", "false").strip().lower()
+    if same_numa not in _SWITCH:
+        return _bad(f"pyscheduler.io/same-numa is {_shown(settings['same-numa'])}: write true or false")
+    try:
+        max_link = Link.parse(settings["max-link"].strip()) if "max-link" in settings else None
+    except UnknownLinkTypeError as cause:
+        return _bad(f"pyscheduler.io/max-link: {cause}")
+    near_nic = settings.get("near-nic")
+    if near_nic is not None and not near_nic.strip():
+        return _bad("pyscheduler.io/near-nic is empty: write the id or the name of a NIC, such as mlx5_0")
+    return Limits(max_link, near_nic.strip() if near_nic else None, _SWITCH[same_numa])
+
+
+def _bad(reason: str) -> Verdict:
+    return Verdict(Code.UNRESOLVABLE, reason)
+
+
+def _shown(value: str) -> str:
+    return repr(value if len(value) <= 40 else f"{value[:40]}...")
