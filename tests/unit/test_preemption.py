@@ -184,7 +184,7 @@ def test_free_gpus_are_taken_before_those_that_are_held_for_pods_of_lower_priori
 
 
 @pytest.mark.parametrize("outcome", [False, True])
-def test_a_failed_binding_does_not_lose_what_is_held(outcome: bool):  # noqa: FBT001
+def test_a_failed_binding_does_not_lose_what_is_held(outcome: bool):
     plan = full(("a", [("a1", 8, 1)]))
     preempt(plan, urgent(8))
     ends(plan, "a1")
