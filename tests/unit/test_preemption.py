@@ -43,8 +43,8 @@ def victims(answer: PreemptAnswer) -> list[str]:
     return sorted(answer.proposal.victims)
 
 
-def urgent(gpus: int, priority: int = 100, **fields: object) -> PodRequest:
-    return pod("urgent", gpus, priority=priority, **fields)
+def urgent(gpus: int, **settings: str) -> PodRequest:
+    return pod("urgent", gpus, priority=100, settings={key.replace("_", "-"): value for key, value in settings.items()})
 
 
 def ends(plan: Planner, *uids: str) -> None:
@@ -104,7 +104,7 @@ def test_pods_of_other_schedulers_go_too():
 
 def test_where_no_set_would_satisfy_the_limits_nobody_goes():
     plan = full(("a", [("a1", 2, 1), ("a2", 2, 1)]), kind="a100-pcie-bridged")
-    refused = preempt(plan, urgent(4, settings={"max-link": "NV4"}))
+    refused = preempt(plan, urgent(4, max_link="NV4"))
     assert (refused.verdict.code, refused.proposal) == (Code.UNSCHEDULABLE, None)
     assert "satisfy the pod" in refused.verdict.reason
 
@@ -112,7 +112,7 @@ def test_where_no_set_would_satisfy_the_limits_nobody_goes():
 def test_victims_are_those_whose_gpus_are_linked_well_enough():
     """On a bridged box only pairs 0-1, 2-3, ... have NVLink: of four pods of one GPU two neighbours go, not the two newest."""
     plan = full(("a", [("a1", 1, 1), ("a2", 1, 1), ("a3", 1, 9), ("a4", 1, 1)]), kind="a100-pcie-bridged")
-    answer = preempt(plan, urgent(2, settings={"max-link": "NV12"}))
+    answer = preempt(plan, urgent(2, max_link="NV12"))
     assert victims(answer) == ["a1", "a2"]
 
 
