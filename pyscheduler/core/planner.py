@@ -11,7 +11,7 @@ Concurrency contract: one writer at a time; the caller holds one lock round ever
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pyscheduler.core import explain
 from pyscheduler.core.chooser import Chooser
@@ -22,22 +22,13 @@ from pyscheduler.core.job import Refusal as Unplaced
 from pyscheduler.core.machine.weights import Weights
 from pyscheduler.core.model import Attempt, Code, PodRequest, PodUid, Verdict
 from pyscheduler.core.nominations import Nominations
-from pyscheduler.core.preemption import Proposal
 from pyscheduler.core.refusals import Eligible, Refusal
+from pyscheduler.core.replies import Candidate, FilterAnswer, HeldByShim, PreemptAnswer, ReserveAnswer, ResyncAnswer
 from pyscheduler.core.request import Shape, shape_of
 from pyscheduler.core.selector import select
 from pyscheduler.core.settings import limits_of
 
-__all__ = [
-    "CANDIDATES",
-    "Candidate",
-    "FilterAnswer",
-    "HeldByShim",
-    "Planner",
-    "PreemptAnswer",
-    "ReserveAnswer",
-    "ResyncAnswer",
-]
+__all__ = ["CANDIDATES", "Planner"]
 
 # How many nodes an answer names: enough that the other plugins nearly always accept one, few enough to be cheap to check.
 CANDIDATES = 16
@@ -46,63 +37,6 @@ CANDIDATES = 16
 _SCORE_MAX = 100
 
 OK = Verdict(Code.OK)
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """`score` is 1 to 100, falling with the rank."""
-
-    node: int
-    score: int
-
-
-@dataclass(frozen=True, slots=True)
-class FilterAnswer:
-    """`feasible` and `unresolvable` are bitmaps over the whole table."""
-
-    verdict: Verdict
-    generation: int
-    feasible: int = 0
-    unresolvable: int = 0
-    candidates: tuple[Candidate, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ReserveAnswer:
-    """`annotations` go verbatim to the Binding."""
-
-    verdict: Verdict
-    generation: int
-    annotations: tuple[tuple[str, str], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class PreemptAnswer:
-    """`proposal` is held for the pod; None if the verdict is not OK."""
-
-    verdict: Verdict
-    generation: int
-    proposal: Proposal | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ResyncAnswer:
-    """`orphans` are to be read live and then given to `settle_orphan`."""
-
-    orphans: tuple[Holding, ...]
-    conflicts: tuple[PodUid, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class HeldByShim:
-    """One pod that the shim holds, as it says in a resync; `nominated`: not reserved, preemption makes room for it."""
-
-    pod: PodRequest
-    number: int
-    node: str
-    gpus: tuple[str, ...]
-    doubtful: bool
-    nominated: bool = False
 
 
 class Planner:

@@ -9,8 +9,8 @@ from pyscheduler.core import bitmap
 from pyscheduler.core.holdings import Holding, HoldingState
 from pyscheduler.core.model import Attempt, Code, ContainerKind, ContainerRequest, PodRequest, PodUid, Verdict
 from pyscheduler.core.node import NodeState
-from pyscheduler.core.planner import Candidate, HeldByShim
 from pyscheduler.core.refusals import Eligible, Refusal
+from pyscheduler.core.replies import Candidate, HeldByShim
 from pyscheduler.edge.pb.v1 import inspect_pb2, scheduler_pb2
 
 __all__ = ["BadRequest", "attempt", "candidates", "eligible", "held", "holding", "node", "pod", "refusal", "verdict"]

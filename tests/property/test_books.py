@@ -13,7 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from pyscheduler.core.cluster import Cluster
 from pyscheduler.core.holdings import HoldingState
 from pyscheduler.core.model import Code, PodFacts, PodUid, binding_order
-from pyscheduler.core.planner import HeldByShim, Planner
+from pyscheduler.core.planner import Planner
+from pyscheduler.core.replies import HeldByShim
 from tests.builders import ALL, OURS, attempt, bound, node, pod
 
 NODES = {"a": "a100-pcie-bridged", "b": "dgx-1v"}

@@ -6,7 +6,8 @@ import pytest
 
 from pyscheduler.core.model import Code, NodeFacts, PodRequest, PodUid
 from pyscheduler.core.nominations import NOMINATION_S
-from pyscheduler.core.planner import HeldByShim, Planner, PreemptAnswer
+from pyscheduler.core.planner import Planner
+from pyscheduler.core.replies import HeldByShim, PreemptAnswer
 from tests.builders import ALL, attempt, bound, node, only, planner, pod, uuids
 
 BOX = "hgx-h100"
