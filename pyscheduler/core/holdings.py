@@ -35,7 +35,8 @@ class Holding:
     of the caller. `annotations` are what Reserve answered, for a repeated call.
     `priority` and `gang` are those of the pod. `victims` are the pods that are
     evicted for a nominated one; `nominated_at` is since when GPUs are held for
-    it, None if it is none, and stays while it is reserved.
+    it, None if it is none, and stays while it is reserved. `rival` is the pod
+    that was bound earlier and keeps a GPU that this one names, too.
     """
 
     uid: PodUid
@@ -54,3 +55,4 @@ class Holding:
     gang: bool = False
     victims: tuple[PodUid, ...] = ()
     nominated_at: float | None = None
+    rival: PodUid | None = None

@@ -43,6 +43,7 @@ class Ledger:
         self._ended: dict[PodUid, Attempt] = {}
         self._tombstones: dict[PodUid, float] = {}
         self._nominated: set[PodUid] = set()
+        self._rivals: set[PodUid] = set()
         self._session = 0
 
     def get(self, uid: PodUid) -> Holding | None:
@@ -60,6 +61,10 @@ class Ledger:
     def nominated(self) -> list[Holding]:
         """Return what is held for pods that preemption makes room for, by UID."""
         return [self._holdings[uid] for uid in sorted(self._nominated)]
+
+    def conflicts(self) -> list[Holding]:
+        """Return the live pods that name a GPU which an earlier one, live as well, keeps; by UID."""
+        return [held for uid in sorted(self._rivals) if (held := self._holdings[uid]).rival in self._holdings]
 
     def session(self) -> int:
         """Return the newest shim session seen, 0 if none."""
@@ -140,7 +145,7 @@ class Ledger:
             return set()
         # Each once: init containers name GPUs that the app containers reuse.
         handles = tuple(dict.fromkeys(h for share in (pod.gpus or {}).values() for h in share))
-        distrust = self._distrust(pod, node, handles)
+        distrust, rival = self._distrust(pod, node, handles)
         touched: set[int] = set()
         if not distrust:
             # What is bound is a fact; a reservation of the same GPUs is not.
@@ -161,6 +166,7 @@ class Ledger:
                 bound_at=pod.bound_at,
                 priority=pod.priority,
                 gang=pod.gang,
+                rival=rival,
             )
         )
 
@@ -185,7 +191,7 @@ class Ledger:
                 touched |= self._drop(held.uid)
             elif handles and len(handles) == held.count and set(handles) != set(held.gpus) and held.state not in _YIELDING:
                 # A report of another number is of a moment in between: what is known stays.
-                touched |= self._put(replace(held, gpus=tuple(handles), reason="the node's agent reports these GPUs"))
+                touched |= self._put(replace(held, gpus=tuple(handles), reason="the node's agent reports these GPUs", rival=None))
         return touched
 
     def end_releasing(self, node: int) -> set[int]:
@@ -204,20 +210,20 @@ class Ledger:
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
-    def _distrust(self, pod: PodFacts, node: int, handles: tuple[str, ...]) -> str:
-        """Return why the pod's annotation does not count, empty if it does."""
+    def _distrust(self, pod: PodFacts, node: int, handles: tuple[str, ...]) -> tuple[str, PodUid | None]:
+        """Return why the pod's annotation does not count, empty if it does, and the pod that keeps what it names."""
         if pod.scheduler != self._scheduler_name:
-            return "bound by another scheduler"
+            return "bound by another scheduler", None
         if pod.claimed:
-            return "its devices come from a resource claim"
+            return "its devices come from a resource claim", None
         if pod.gpus is None:
-            return "bound without naming its GPUs"
+            return "bound without naming its GPUs", None
         if len(handles) != effective_gpus(pod.containers):
-            return "its annotation names another number of GPUs than it asks for"
+            return "its annotation names another number of GPUs than it asks for", None
         earlier = [h for h in self._others_with(pod.uid, node, handles) if h.state is HoldingState.BOUND]
         if earlier:
-            return f"names a GPU that {earlier[0].namespace}/{earlier[0].name} holds"
-        return ""
+            return f"names a GPU that {earlier[0].namespace}/{earlier[0].name} holds", earlier[0].uid
+        return "", None
 
     def _others_with(self, uid: PodUid, node: int, handles: Iterable[str]) -> list[Holding]:
         wanted = set(handles)
@@ -242,6 +248,8 @@ class Ledger:
         self._holdings[holding.uid] = holding
         if holding.state is HoldingState.NOMINATED:
             self._nominated.add(holding.uid)
+        if holding.rival is not None:
+            self._rivals.add(holding.uid)
         self._by_node.setdefault(holding.node, {})[holding.uid] = holding
         return touched | {holding.node}
 
@@ -251,4 +259,5 @@ class Ledger:
             return set()
         del self._by_node[held.node][uid]
         self._nominated.discard(uid)
+        self._rivals.discard(uid)
         return {held.node}

@@ -243,3 +243,17 @@ def test_rankings_equal_those_built_from_scratch_after_any_changes() -> None:
         fresh.cluster.refresh(fresh.cluster.ledger.adopt(holding) or ())
     kept, rebuilt = (p.filter(attempt(9), pod("q", 2), ALL, 0.0) for p in (plan, fresh))
     assert (kept.candidates, kept.feasible, kept.unresolvable) == (rebuilt.candidates, rebuilt.feasible, rebuilt.unresolvable)
+
+
+def test_of_two_live_pods_that_name_one_gpu_the_later_one_is_in_conflict_until_one_is_gone_or_the_agent_settles_it() -> None:
+    plan = planner(node("n1"))
+    cluster = plan.cluster
+    cluster.observe_pod(bound("first", "n1", 2, uuids("hgx-h100", "n1", 0, 1), bound_at=1.0), 0.0)
+    cluster.observe_pod(bound("second", "n1", 2, uuids("hgx-h100", "n1", 1, 2), bound_at=2.0), 0.0)
+    assert [(held.uid, held.rival) for held in cluster.ledger.conflicts()] == [("second", "first")]
+    cluster.observe_node(node("n1", in_use={PodUid("second"): uuids("hgx-h100", "n1", 6, 7)}), 0.0)
+    assert cluster.ledger.conflicts() == []
+    cluster.observe_pod(bound("third", "n1", 1, uuids("hgx-h100", "n1", 0), bound_at=3.0), 0.0)
+    assert [held.uid for held in cluster.ledger.conflicts()] == ["third"]
+    cluster.forget_pod(PodUid("first"), 1.0)
+    assert cluster.ledger.conflicts() == []
