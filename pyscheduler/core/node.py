@@ -87,7 +87,7 @@ class NodeState:
         if self.count_only or self.facts.machine is None:
             slots = self.free // shape.gpus if shape.limits == NO_LIMITS else 0
             return ((COUNT_ONLY, slots),) if slots else ()
-        return self.offer(self.facts.machine, self.free_mask, shape).at
+        return _capped(self.offer(self.facts.machine, self.free_mask, shape).at, self.free // shape.gpus)
 
     @staticmethod
     def offer(machine: Machine, free_mask: int, shape: Shape) -> Offer:
@@ -106,6 +106,15 @@ class NodeState:
             return (1.0, float(self.free)) if shape.limits == NO_LIMITS else None
         choice = self.choose(shape)
         return (0.0, *choice.key, float(self.free)) if choice else None
+
+
+def _capped(supply: Supply, most: int) -> Supply:
+    """Return the supply of a node that may give out fewer GPUs than are free there, one of them being sick and in use."""
+    if not supply or supply[-1][1] <= most:
+        return supply
+    whole = [(ring, count) for ring, count in supply if count < most]
+    ring = next(ring for ring, count in supply if count >= most)
+    return (*whole, (ring, most)) if most else ()
 
 
 def model_names(models: Iterable[str | None]) -> list[str]:

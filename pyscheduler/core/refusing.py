@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pyscheduler.core import bitmap, freeing, search_limits
+from pyscheduler.core import bitmap, freeing, repair, search_limits
 from pyscheduler.core.cluster import Cluster
 from pyscheduler.core.explain import plural
 from pyscheduler.core.fabric.fleet import Fleet
@@ -40,25 +40,29 @@ def refusal(cluster: Cluster, job: Job, eligible: int | None, shapes: Sequence[S
         Tells whether another job would fit.
 
     """
-    name, relaxed = next(((name, other) for name, other in _relaxed(job) if fits(other)), ("gpus", None))
-    if job.required_level and name == "gpus" and fits(replace(job, required_level=None)):
-        name, relaxed = "level", replace(job, required_level=None)
+    name = next((constraint for constraint, other in _relaxed(job) if fits(other)), "gpus")
     among = cluster.present if eligible is None else eligible & cluster.present
-    there, count = _there(cluster, job, eligible, shapes)
     parted = search_limits.parted(cluster, job, among, shapes) if name == "gpus" else []
+    freed = freeing.advice(cluster, job, eligible, shapes) if name == "gpus" else None
+    mended = repair.fewest(cluster, job, eligible, shapes) if freed and not freed.enough else None
+    there, count = _there(cluster, job, eligible, shapes)
     reason = f"needs {_asked(job)}; {there}"
+    if job.pods == 1:
+        reason += _sick(cluster, job, among, list(mended.masks) if mended else cluster.unhealthy())
     if parted:
         name = "partitions"
         sizes = _listed(search_limits.sizes(parted[:1]), "and")
         reason += f"; {parted[0].facts.name}: this machine gives out sets of {sizes}"
     if search_limits.unproven(cluster, job, among, shapes):
         reason += " (not proven: machines of more than 16 GPUs are searched, not judged)"
-    change = _other_size(job, search_limits.sizes(parted), fits) or _change(cluster, job, eligible, name, relaxed, shapes, fits)
-    return Refusal(reason, count, _level(job), name, change)
+    if mended:
+        return Refusal(reason, count, _level(job), "health", repair.text(cluster, job, mended))
+    change = freed.text if freed else _without(cluster, job, name, fits)
+    return Refusal(reason, count, _level(job), name, _other_size(job, search_limits.sizes(parted), fits) or change)
 
 
 def _relaxed(job: Job) -> Iterator[tuple[str, Job]]:
-    """Yield the job without one of its constraints, each by its name."""
+    """Yield the job without one of its constraints, each by its name: what it would take to fit as things are."""
     limits = job.limits
     if limits.max_link is not None:
         yield "max-link", replace(job, limits=replace(limits, max_link=None))
@@ -70,6 +74,8 @@ def _relaxed(job: Job) -> Iterator[tuple[str, Job]]:
         yield "same-model", replace(job, same_model=False, limits=replace(limits, model=None))
     if job.one_pod_per_node:
         yield "one-pod-per-node", replace(job, one_pod_per_node=False)
+    if job.required_level:
+        yield "level", replace(job, required_level=None)
 
 
 def _other_size(job: Job, sizes: Sequence[int], fits: Callable[[Job], bool]) -> str | None:
@@ -111,14 +117,13 @@ def _there(cluster: Cluster, job: Job, eligible: int | None, shapes: Sequence[Sh
     among = cluster.present if eligible is None else eligible & cluster.present
     _, freest, free = cluster.holes(job.resource, among)
     if job.pods == 1:
-        sick = _sick(cluster, job, among)
         hole = f"the largest free hole is {freest.gpus} ({freest.node})" if freest.node else "no node has such GPUs"
         fits = min(freest.gpus, job.gpus)
         while fits > 0 and not _fits_some(cluster, _of_size(job, shapes, fits), among):
             fits -= 1
         satisfy = "satisfy the limits" if job.same_model or job.limits != NO_LIMITS else "are given out together"
         limited = f", of which {fits} {satisfy}" if fits < min(freest.gpus, job.gpus) else ""
-        return f"{hole}{limited}, {plural(free)} {'is' if free == 1 else 'are'} free in all{sick}", fits
+        return f"{hole}{limited}, {plural(free)} {'is' if free == 1 else 'are'} free in all", fits
     if job.required_level not in {None, NODE_LEVEL, *cluster.fleet.tree().levels}:
         return f"no domain of that level is known, {plural(free)} are free in all", 0
     most = max(_most(cluster.fleet, job, cluster.fleet.slots(shape, eligible)) for shape in shapes)
@@ -135,22 +140,12 @@ def _there(cluster: Cluster, job: Job, eligible: int | None, shapes: Sequence[Sh
 
 
 def _most(fleet: Fleet, job: Job, slots: Slots) -> int:
-    """Return how many of the pods have room, at most, in one domain of the required level or on one node."""
+    """Return how many of the pods have room, at most, in one domain of the required level."""
     if not slots.grades:
         return 0
-    tree = fleet.tree()
-    on_one = int(slots.of_node[-1].max(initial=0))
-    on_one = min(on_one, 1) if job.one_pod_per_node else on_one
-    if job.required_level == NODE_LEVEL:
-        return on_one
-    if job.required_level is not None and job.required_level in tree.own:
-        domains = tree.own[job.required_level][tree.order]
-        room = slots.of_node[-1][domains >= 0]
-        by_domain = np.bincount(domains[domains >= 0], np.minimum(room, 1) if job.one_pod_per_node else room)
-        return max(int(by_domain.max(initial=0)), on_one)
-    tier = tree.levels.index(job.required_level or "")
-    totals = slots.totals(tree.of_tier(tier), one_per_node=job.one_pod_per_node)[:, -1]
-    return max(int(totals.max(initial=0)), on_one)
+    room = np.minimum(slots.of_node[-1], 1) if job.one_pod_per_node else slots.of_node[-1]
+    numbers = freeing.domains(fleet.tree(), np.arange(len(room)), job.required_level)
+    return int(np.bincount(numbers, room).max(initial=0))
 
 
 def _of_size(job: Job, shapes: Sequence[Shape], gpus: int) -> list[Shape]:
@@ -164,34 +159,28 @@ def _fits_some(cluster: Cluster, shapes: Sequence[Shape], among: int) -> bool:
     return any(fleet.example(kind).supply(shape) for kind in kinds.tolist() for shape in shapes)
 
 
-def _sick(cluster: Cluster, job: Job, among: int) -> str:
-    """Return which GPUs are unhealthy, where these would make the difference."""
-    for node in cluster.unhealthy():
-        machine = cluster.state(node).facts.machine
-        if machine is None or not among >> node & 1 or len(machine.ids) < job.gpus or machine.healthy.bit_count() >= job.gpus:
+def _sick(cluster: Cluster, job: Job, among: int, nodes: Sequence[int]) -> str:
+    """Return which GPUs are unhealthy on the first of the nodes where these would make the difference."""
+    for node in nodes:
+        facts = cluster.state(node).facts
+        machine = facts.machine
+        if machine is None or not among >> node & 1 or facts.resource != job.resource:
+            continue
+        if not machine.healthy.bit_count() < job.gpus <= len(machine.ids):
             continue
         sick = [machine.ids[gpu] for gpu in range(len(machine.ids)) if not machine.healthy >> gpu & 1]
-        return f"; on {cluster.table.names[node]} {' and '.join(sick[:3])} {'is' if len(sick) == 1 else 'are'} unhealthy"
+        return f"; on {facts.name} {' and '.join(sick[:3])} {'is' if len(sick) == 1 else 'are'} unhealthy"
     return ""
 
 
-def _change(
-    cluster: Cluster,
-    job: Job,
-    eligible: int | None,
-    binds: str,
-    relaxed: Job | None,
-    shapes: Sequence[Shape],
-    fits: Callable[[Job], bool],
-) -> str:
-    if binds == "level" and relaxed is not None:
-        tree = cluster.fleet.tree()
-        names = (NODE_LEVEL, *(level for level in tree.levels if level))
-        if job.required_level not in names:
-            return f"no node is known to be in a domain of level {job.required_level}; known levels: {', '.join(names)}"
-        wider = names[names.index(job.required_level) + 1 :]
-        enough = next((level for level in wider if fits(replace(job, required_level=level))), None)
-        return f"it would fit within one {enough}" if enough else "it would fit without a required level"
-    if relaxed is not None:
+def _without(cluster: Cluster, job: Job, binds: str, fits: Callable[[Job], bool]) -> str:
+    """Return what to do about the one constraint without which the job fits."""
+    if binds != "level":
         return f"it would fit with {_NAMES[binds]}"
-    return freeing.for_one_pod(cluster, eligible, shapes) if job.pods == 1 else freeing.for_gang(cluster, job, eligible, shapes)
+    tree = cluster.fleet.tree()
+    names = (NODE_LEVEL, *(level for level in tree.levels if level))
+    if job.required_level not in names:
+        return f"no node is known to be in a domain of level {job.required_level}; known levels: {', '.join(names)}"
+    wider = names[names.index(job.required_level) + 1 :]
+    enough = next((level for level in wider if fits(replace(job, required_level=level))), None)
+    return f"it would fit within one {enough}" if enough else "it would fit without a required level"

@@ -193,3 +193,9 @@ def test_a_level_that_nobody_knows_is_refused():
     found = refused(cluster_of(kind(["Card A"] * 4)), Job(2, 1, required_level="hall"))
     assert (found.fits, found.binds) == (0, "level")
     assert found.change.startswith("no node is known to be in a domain of level hall")
+
+
+def test_of_a_level_that_nobody_knows_nothing_that_is_freed_helps():
+    found = refused(cluster_of(kind(["Card A"] * 4), busy=[0]), Job(2, 2, required_level="hall"))
+    assert (found.fits, found.binds) == (0, "gpus")
+    assert found.change.startswith("one hall holds 0 such pods even if it were empty")

@@ -12,7 +12,7 @@ from pyscheduler.core.cluster import Cluster
 from pyscheduler.core.job import Job, Limits, Refusal, Selection
 from pyscheduler.core.machine.links import Link
 from pyscheduler.core.selector import select
-from tests.builders import node, table
+from tests.builders import bound, node, planner, table, uuids
 from tests.oracle.boards import Board
 from tests.oracle.clusters import cluster_of, facts_of, mask_of, members, pods_of
 from tests.oracle.fabric import Host
@@ -351,3 +351,12 @@ def test_a_node_that_is_gone_is_not_chosen():
     assert isinstance(select(cluster, Job(2, 8)), Refusal)
     cluster.observe_node(facts_of(host("a", 8)), 0.0)
     assert isinstance(select(cluster, Job(2, 8)), Selection)
+
+
+def test_a_gang_gets_no_more_gpus_than_the_kubelet_gives_out():
+    """A sick GPU that is in use lowers what is left by number, and not what is free by name."""
+    plan = planner(node("n1", "a100-pcie-bridged", sick=(0,)))
+    plan.cluster.observe_pod(bound("old", "n1", 1, uuids("a100-pcie-bridged", "n1", 0)), 0.0)
+    assert isinstance(select(plan.cluster, Job(3, 1)), Refusal)
+    assert isinstance(select(plan.cluster, Job(1, 3)), Refusal)
+    assert isinstance(select(plan.cluster, Job(2, 1)), Selection)
