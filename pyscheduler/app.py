@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import signal
+import socket
 import sys
 import threading
 import time
@@ -16,7 +17,10 @@ from structlog.typing import FilteringBoundLogger
 from pyscheduler import __version__
 from pyscheduler.adapters.api import ApiServer
 from pyscheduler.adapters.cluster import NodeSink, PodSink
+from pyscheduler.adapters.conflicts import ConflictSink
+from pyscheduler.adapters.events import EventWriter
 from pyscheduler.adapters.http import HttpServer
+from pyscheduler.adapters.lease import Leadership, lease_query
 from pyscheduler.adapters.linter import Linter, lint_apart
 from pyscheduler.adapters.machines import Machines
 from pyscheduler.adapters.metrics import Metrics
@@ -69,11 +73,18 @@ class Service:
         self._tables = Tables(self._worker, logger)
         machines = Machines(self._tables, config.weights, time.time)
         fabric = FabricSink(lambda objects: reader_for(config.resources, config.fabric, objects)[0], logger)
-        self._events = NodeEvents(api, time.time, logger)
-        nodes = self._nodes = NodeSink(cluster, lock, clock, fabric.reader, machines, self._events.tell)
+        host = config.host or socket.gethostname()
+        self._events = EventWriter(api, host, clock, time.time, logger)
+        node_events = NodeEvents(self._events, logger)
+        nodes = self._nodes = NodeSink(cluster, lock, clock, fabric.reader, machines, node_events.tell)
         self._tables.built = nodes.retry
         classes = ClassSink(nodes.share, logger)
         watcher = functools.partial(Watcher, api, metrics=metrics, logger=logger, died=died)
+        self._leadership = Leadership(host, self._events.lead, metrics, logger)
+        self._lease_watch = None
+        if config.lease:
+            leases, selector = lease_query(config.lease)
+            self._lease_watch = watcher("lease", leases, selector=selector, read_page=raw_page, sink=self._leadership)
         self._node_watch = watcher(
             "nodes",
             NODES,
@@ -108,7 +119,7 @@ class Service:
             "/api/v1/pods",
             selector=LIVE_PODS,
             read_page=lambda text: self._worker.run(pod_page, reader, text),
-            sink=PodSink(cluster, lock, clock, reader),
+            sink=ConflictSink(PodSink(cluster, lock, clock, reader), cluster, lock, reader, self._events, logger),
         )
         self._ready = threading.Event()
         self._settler = Settler(api, planner, lock, clock, reader, logger)
@@ -148,6 +159,10 @@ class Service:
         self._edge.start()
         self._settler.start()
         self._events.start()
+        if self._lease_watch:
+            self._lease_watch.start()
+        else:
+            self._leadership.alone()
         self._tables.start()
         for watch in self._before_nodes:
             watch.start()
@@ -164,6 +179,8 @@ class Service:
             watch.stop()
         self._node_watch.stop()
         self._pod_watch.stop()
+        if self._lease_watch:
+            self._lease_watch.stop()
         self._settler.stop()
         self._events.stop()
         self._http.stop()

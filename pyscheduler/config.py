@@ -5,6 +5,7 @@ Every problem is listed with its path; an unknown key is a problem.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
@@ -40,6 +41,11 @@ class Config:
         How fast links and levels count.
     namespace
         Where the classes of machines are kept (ConfigMaps); None is the namespace of the pod, or ``default``.
+    lease
+        The Lease by which the scheduler of this service is elected, ``namespace/name`` as in its leaderElection; None where
+        there is one scheduler, without leader election: then this service leads.
+    host
+        The host name of the scheduler, which begins the name of the Lease's holder; None is that of this machine or pod.
     http_host, http_port
         Where /healthz, /readyz and /metrics are served. Port 0 takes a free one and logs it.
     log_format
@@ -55,6 +61,8 @@ class Config:
     fabric: FabricConfig = field(default_factory=FabricConfig)
     weights: Weights = field(default_factory=Weights)
     namespace: str | None = None
+    lease: str | None = None
+    host: str | None = None
     http_host: str = "0.0.0.0"  # noqa: S104  probes and Prometheus come from outside the pod
     http_port: int = 10270
     log_format: str = "json"
@@ -93,6 +101,8 @@ _KNOWN = tuple(f.name for f in fields(Config))
 _CHOICES = {"log_format": ("json", "text"), "log_level": ("debug", "info", "warning", "error")}
 # The kernel keeps 108 bytes for the path of a unix socket, the last of them 0 (unix(7)).
 _SOCKET_BYTES_MAX = 107
+# Names of namespaces and Leases: RFC 1123 label and subdomain.
+_LEASE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -126,10 +136,16 @@ def _problems(key: str, value: Any) -> list[str]:
     if key == "resources":
         good = isinstance(value, tuple) and bool(value) and all(isinstance(v, str) and v for v in value)
         return [] if good else [f"{key}: {value!r} must be a list of names"]
-    if key in ("kubeconfig", "namespace") and value is None:
+    if key in ("kubeconfig", "namespace", "lease", "host") and value is None:
         return []
     if not isinstance(value, str) or not value:
         return [f"{key}: {value!r} must be a text that is not empty"]
+    return _text_problems(key, value)
+
+
+def _text_problems(key: str, value: str) -> list[str]:
+    if key == "lease" and not _LEASE.fullmatch(value):
+        return [f"{key}: {value!r} must be namespace and name of the Lease in leaderElection, such as kube-system/kube-scheduler"]
     if key == "socket" and len(value.encode()) > _SOCKET_BYTES_MAX:
         return [f"{key}: {value!r} is longer than {_SOCKET_BYTES_MAX} bytes, the kernel's limit: choose a shorter path"]
     return []

@@ -6,7 +6,7 @@ import socket
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -23,12 +23,27 @@ SERVICE: Final = "pyscheduler"
 KWOK: Final = "kwok"
 SIMULATOR: Final = "simulator"
 
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One of two schedulers with the service beside it, as in one pod; `host` is the host name of that pod."""
+
+    scheduler: str
+    service: str
+    host: str
+
+
+REPLICAS: Final = (
+    Replica(SCHEDULER, SERVICE, "replica-1"),
+    Replica("kube-scheduler-2", "pyscheduler-2", "replica-2"),
+)
+
 # The API server hangs for minutes, and holds its port, when etcd goes before it; the others only log errors when the
 # API server goes before them, but a scheduler without its service would refuse pods that nobody else then places.
 STOP_ORDER: Final = (
-    SCHEDULER,
+    *(replica.scheduler for replica in REPLICAS),
     DEFAULT_SCHEDULER,
-    SERVICE,
+    *(replica.service for replica in REPLICAS),
     CONTROLLER_MANAGER,
     SIMULATOR,
     KWOK,
@@ -96,6 +111,7 @@ class Ports:
     scheduler: int
     default_scheduler: int
     kwok: int
+    second_scheduler: int = 0
 
     @classmethod
     def free(cls) -> Ports:
@@ -136,8 +152,12 @@ class Factory:
         folder = self.layout.etcd
         return Component(self._program(ETCD, *arguments, folder=folder), probes.listens(folder / _ETCD_CLIENTS))
 
-    def api_server(self) -> Component:
-        """Return kube-apiserver; it signs a serving certificate for itself, whose key signs service account tokens."""
+    def api_server(self, audit_policy: Path | None = None) -> Component:
+        """Return kube-apiserver; it signs a serving certificate for itself, whose key signs service account tokens.
+
+        `audit_policy` is a file that says which requests it records in `Layout.audit`, each before it is answered.
+        """
+        audit = (f"--audit-policy-file={audit_policy}", f"--audit-log-path={self.layout.audit}") if audit_policy else ()
         pki = self.layout.pki
         arguments = (
             f"--etcd-servers=unix://{_ETCD_CLIENTS}",
@@ -158,6 +178,7 @@ class Factory:
             "--service-cluster-ip-range=10.0.0.0/24",
             "--delete-collection-workers=16",
             "--profiling=false",
+            *audit,
         )
         probe = probes.https(self.ports.api_server, "/readyz", pki / "apiserver.crt")
         # In the folder of etcd: the name of its socket is relative.
@@ -178,23 +199,29 @@ class Factory:
         probe = probes.https(self.ports.controller_manager, "/healthz")
         return Component(self._program(CONTROLLER_MANAGER, *arguments), probe)
 
-    def scheduler(self, name: str, config: Path) -> Component:
-        """Return kube-scheduler with a configuration file, as `SCHEDULER` or as `DEFAULT_SCHEDULER`."""
-        port = self.ports.scheduler if name == SCHEDULER else self.ports.default_scheduler
+    def scheduler(self, name: str, config: Path, user: users.User, host: str | None = None) -> Component:
+        """Return kube-scheduler with a configuration file, as one of `REPLICAS` or as `DEFAULT_SCHEDULER`.
+
+        `user` is who it is to the API server; `host` is the host name that it sees, by which it is known in the Lease and
+        in Bindings.
+        """
+        port = {SCHEDULER: self.ports.scheduler, DEFAULT_SCHEDULER: self.ports.default_scheduler}.get(
+            name, self.ports.second_scheduler
+        )
         arguments = (
             f"--config={config}",
-            *self._clients_of(users.SCHEDULER)[1:],
+            *self._clients_of(user)[1:],
             "--bind-address=127.0.0.1",
             f"--secure-port={port}",
             "-v=2",
         )
         command = self._command(name, str(binary(SCHEDULER, self.binaries)), *arguments)
-        return Component(command, probes.https(port, "/readyz"))
+        return Component(replace(command, host_name=host), probes.https(port, "/readyz"))
 
-    def service(self, config: Path) -> Component:
-        """Return the Python service."""
-        command = self._command(SERVICE, sys.executable, "-m", "pyscheduler", "serve", "--config", str(config))
-        return Component(command, probes.serves(self.layout.socket))
+    def service(self, name: str, config: Path) -> Component:
+        """Return the Python service with a configuration file, as one of `REPLICAS`."""
+        command = self._command(name, sys.executable, "-m", "pyscheduler", "serve", "--config", str(config))
+        return Component(command, probes.serves(self.layout.socket_of(name)))
 
     def kwok(self, stages: Path) -> Component:
         """Return kwok, which plays the kubelets of the simulated nodes."""

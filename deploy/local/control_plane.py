@@ -21,11 +21,11 @@ import yaml
 
 from deploy.local import components, users
 from deploy.local.api import Api
-from deploy.local.components import Component, Factory, Ports
+from deploy.local.components import Component, Factory, Ports, Replica
 from deploy.local.errors import AlreadyRunningError, ComponentFailedError, NotRunningError
 from deploy.local.layout import BINARIES, DEFAULT_ROOT, REPOSITORY, Layout
 from deploy.local.processes import Process, wait_ready
-from deploy.local.scheduler_config import Profiles, document
+from deploy.local.scheduler_config import Election, Profiles, document
 
 _HERE: Final = Path(__file__).parent
 _ROLES: Final = (REPOSITORY / "deploy" / "rbac", _HERE / "rbac")
@@ -33,7 +33,7 @@ _STAGES: Final = _HERE / "stages.yaml"
 # Another process may take a free port between the choice and its use.
 _ATTEMPTS: Final = 3
 _RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
-_SCHEDULERS: Final = (components.SCHEDULER, components.DEFAULT_SCHEDULER)
+_SCHEDULERS: Final = (*(replica.scheduler for replica in components.REPLICAS), components.DEFAULT_SCHEDULER)
 _GRACE_S: Final = 15.0
 
 
@@ -60,6 +60,11 @@ class Options:
         How the profile gpu-topology is run.
     service
         Settings of the Python service besides those that the control plane gives it.
+    replicated
+        Whether two schedulers run, each with a service of its own (`components.REPLICAS`), of which one is elected. Where
+        `processes.can_name_host` is false they cannot be started.
+    audit
+        Whether the API server records what services ask it to change (`Layout.audit`).
     simulator
         Whether the device managers of the simulated nodes are played. Without it pods with GPUs are bound, and stay
         Pending.
@@ -75,10 +80,33 @@ class Options:
     root: Path = DEFAULT_ROOT
     mode: Mode = Mode.REPLACE
     service: Mapping[str, object] = field(default_factory=dict)
+    replicated: bool = False
+    audit: bool = False
     simulator: bool = True
     release_delay_s: float = 0.0
     detached: bool = False
     binaries: Path = BINARIES
+
+
+# What our scheduler serves.
+_PROFILES: Final = {
+    Mode.REPLACE: Profiles.BOTH,
+    Mode.BESIDE: Profiles.GPU_ONLY,
+    Mode.DEFAULT_ONLY: Profiles.DEFAULT_ONLY,
+}
+# In the place of the cluster's own scheduler ours is elected by the same Lease, so that never both lead; beside it by
+# one of its own, so that both can.
+_LEASES: Final = {Mode.REPLACE: "kube-scheduler", Mode.BESIDE: "gpu-topology", Mode.DEFAULT_ONLY: "kube-scheduler"}
+_AUDIT: Final = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [
+        {"level": "None", "verbs": ["get", "list", "watch"]},
+        {"level": "Request", "users": [users.SERVICE.name]},
+        {"level": "None"},
+    ],
+}
 
 
 class ControlPlane:
@@ -256,38 +284,47 @@ def _refuse_second(layout: Layout) -> None:
 
 
 def _parts(factory: Factory, options: Options) -> dict[str, Component]:
-    parts = [factory.etcd(), factory.api_server(), factory.controller_manager(), factory.kwok(_STAGES)]
-    if options.mode is not Mode.DEFAULT_ONLY:
-        parts.append(_service(factory, options.service))
-    parts += _schedulers(factory, options.mode)
+    audit = _write_yaml(factory.layout.config / "audit.yaml", _AUDIT) if options.audit else None
+    parts = [factory.etcd(), factory.api_server(audit), factory.controller_manager(), factory.kwok(_STAGES)]
+    replicas = components.REPLICAS if options.replicated else components.REPLICAS[:1]
+    election = Election(_LEASES[options.mode]) if options.replicated else None
+    for replica in replicas:
+        if options.mode is not Mode.DEFAULT_ONLY:
+            parts.append(_service(factory, replica, election, options.service))
+        parts.append(_scheduler(factory, replica, election, options.mode))
+    if options.mode is Mode.BESIDE:
+        parts.append(_default_scheduler(factory))
     if options.simulator:
         parts.append(factory.simulator(options.release_delay_s))
     return {part.name: part for part in parts}
 
 
-def _service(factory: Factory, settings: Mapping[str, object]) -> Component:
+def _service(factory: Factory, replica: Replica, election: Election | None, settings: Mapping[str, object]) -> Component:
     layout = factory.layout
-    given = {
-        "socket": str(layout.socket),
+    given: dict[str, object] = {
+        "socket": str(layout.socket_of(replica.service)),
         "kubeconfig": str(layout.kubeconfig(users.SERVICE.name)),
         "http_port": 0,
         "log_format": "json",
     }
-    return factory.service(_write_yaml(layout.config / "pyscheduler.yaml", {**given, **settings}))
+    if election:
+        given |= {"lease": f"{election.namespace}/{election.lease}", "host": replica.host}
+    config = _write_yaml(layout.config / f"{replica.service}.yaml", {**given, **settings})
+    return factory.service(replica.service, config)
 
 
-def _schedulers(factory: Factory, mode: Mode) -> list[Component]:
-    served = {
-        Mode.REPLACE: {components.SCHEDULER: Profiles.BOTH},
-        Mode.BESIDE: {components.SCHEDULER: Profiles.GPU_ONLY, components.DEFAULT_SCHEDULER: Profiles.DEFAULT_ONLY},
-        Mode.DEFAULT_ONLY: {components.SCHEDULER: Profiles.DEFAULT_ONLY},
-    }
+def _scheduler(factory: Factory, replica: Replica, election: Election | None, mode: Mode) -> Component:
     layout = factory.layout
-    kubeconfig = layout.kubeconfig(users.SCHEDULER.name)
-    return [
-        factory.scheduler(name, _write_yaml(layout.config / f"{name}.yaml", document(profiles, kubeconfig, layout.socket)))
-        for name, profiles in served[mode].items()
-    ]
+    user = users.GPU_SCHEDULER if mode is Mode.BESIDE else users.SCHEDULER
+    content = document(_PROFILES[mode], layout.kubeconfig(user.name), layout.socket_of(replica.service), election)
+    config = _write_yaml(layout.config / f"{replica.scheduler}.yaml", content)
+    return factory.scheduler(replica.scheduler, config, user, host=replica.host if election else None)
+
+
+def _default_scheduler(factory: Factory) -> Component:
+    layout, name = factory.layout, components.DEFAULT_SCHEDULER
+    content = document(Profiles.DEFAULT_ONLY, layout.kubeconfig(users.SCHEDULER.name), layout.socket)
+    return factory.scheduler(name, _write_yaml(layout.config / f"{name}.yaml", content), users.SCHEDULER)
 
 
 def _write_yaml(path: Path, content: Mapping[str, object]) -> Path:

@@ -16,6 +16,7 @@ DEFAULT_ROOT: Final = REPOSITORY / ".build" / "local"
 _MARKER: Final = ".pyscheduler-local"
 # A path in a sockaddr_un has 108 bytes on Linux, the last of which is NUL: unix(7).
 _SOCKET_PATH_BYTES_MAX: Final = 107
+_LONGEST_SERVICE: Final = "pyscheduler-2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,16 @@ class Layout:
     @property
     def socket(self) -> Path:
         """Unix socket of the Python service."""
-        return self.root / "pyscheduler.sock"
+        return self.socket_of("pyscheduler")
+
+    @property
+    def audit(self) -> Path:
+        """What the Python service asked the API server to change, one JSON object a line, if that is recorded."""
+        return self.logs / "audit.jsonl"
+
+    def socket_of(self, service: str) -> Path:
+        """Return the unix socket of one of several Python services."""
+        return self.root / f"{service}.sock"
 
     def kubeconfig(self, user: str) -> Path:
         """Return the kubeconfig of a user."""
@@ -85,7 +95,7 @@ class Layout:
             If it holds files of others, cannot be written, or has too long a path.
 
         """
-        if len(str(self.socket).encode()) > _SOCKET_PATH_BYTES_MAX:
+        if len(str(self.socket_of(_LONGEST_SERVICE)).encode()) > _SOCKET_PATH_BYTES_MAX:
             raise UnusableFolderError(f"{self.root}: the path is too long for a unix socket; choose a shorter --dir")
         marker = self.root / _MARKER
         try:
@@ -109,7 +119,8 @@ class Layout:
         """Remove all state but the logs."""
         for folder in (self.run, self.config, self.pki, self.etcd, self.kubeconfigs):
             shutil.rmtree(folder, ignore_errors=True)
-        self.socket.unlink(missing_ok=True)
+        for socket in self.root.glob("*.sock"):
+            socket.unlink(missing_ok=True)
 
 
 def binary(name: str, folder: Path = BINARIES) -> Path:

@@ -12,7 +12,9 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +25,8 @@ from deploy.local.errors import ComponentFailedError
 
 _PROBE_INTERVAL_S: Final = 0.05
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
+_CLONE_NEWUTS: Final = 0x04000000  # linux/sched.h
+_CLONE_NEWUSER: Final = 0x10000000
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 # Fields of /proc/<pid>/stat after the command's name, which may itself hold spaces: proc(5), fields 3 and 22.
@@ -48,6 +52,8 @@ class Command:
         Working folder.
     environment
         Variables besides those of this process.
+    host_name
+        Host name that it sees (see `can_name_host`); None is that of the machine.
 
     """
 
@@ -57,6 +63,7 @@ class Command:
     pid_file: Path
     folder: Path
     environment: Mapping[str, str] = field(default_factory=dict)
+    host_name: str | None = None
 
 
 class Process:
@@ -89,7 +96,7 @@ class Process:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C must not reach all at once: they end in order
-                preexec_fn=None if detached else _die_with(os.getpid()),  # noqa: PLW1509 - it takes no lock
+                preexec_fn=_preparation(command.host_name, detached=detached),  # noqa: PLW1509 - it takes no lock
             )
         started = _start_time(child.pid) or 0
         command.pid_file.write_text(json.dumps({"pid": child.pid, "started": started}))
@@ -172,13 +179,45 @@ def wait_ready(process: Process, probe: Probe, log: Path, timeout_s: float) -> N
             raise ComponentFailedError(process.name, f"was not ready after {timeout_s:g} s", log)
 
 
-def _die_with(parent: int) -> Callable[[], None]:
-    def ask_kernel() -> None:
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(1)
+def can_name_host() -> bool:
+    """Return whether processes can be given host names of their own here: as root, or where users may make namespaces."""
+    try:
+        done = subprocess.run([sys.executable, "-c", ""], preexec_fn=lambda: _name_host("other"), check=False)
+    except subprocess.SubprocessError:
+        return False
+    return done.returncode == 0
 
-    return ask_kernel
+
+def _preparation(host_name: str | None, *, detached: bool) -> Callable[[], None]:
+    """Return what the child does before it becomes the program."""
+    parent = os.getpid()
+
+    def prepare() -> None:
+        if host_name is not None:
+            _name_host(host_name)
+        if not detached:
+            _die_with(parent)  # last: the kernel forgets it when a process enters a user namespace
+
+    return prepare
+
+
+def _die_with(parent: int) -> None:
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _name_host(name: str) -> None:
+    """Give the calling process, and those that it starts, a host name of its own."""
+    user, group = os.geteuid(), os.getegid()
+    if _LIBC.unshare(_CLONE_NEWUTS) != 0:
+        # Without the right to do that one needs a user namespace, in which one is nobody but oneself.
+        if _LIBC.unshare(_CLONE_NEWUTS | _CLONE_NEWUSER) != 0:
+            raise OSError(ctypes.get_errno(), "no namespace for a host name")
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
+        Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+    socket.sethostname(name)
 
 
 def _start_time(pid: int) -> int | None:

@@ -6,6 +6,7 @@ Replace: one binary with the untouched default-scheduler and gpu-topology.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +25,20 @@ _QPS: Final = 5000
 _FIRST_AT: Final = ("filter", "postFilter", "bind")
 
 
+@dataclass(frozen=True, slots=True)
+class Election:
+    """How one of several schedulers is elected: who holds the Lease of this namespace and name leads.
+
+    The times are short, so that tests need not wait; Kubernetes's own are 15, 10 and 2 s.
+    """
+
+    lease: str
+    namespace: str = "kube-system"
+    lease_s: int = 6
+    renew_s: int = 4
+    retry_s: int = 1
+
+
 class Profiles(StrEnum):
     """Which profiles a scheduler serves."""
 
@@ -32,7 +47,7 @@ class Profiles(StrEnum):
     BOTH = "both"
 
 
-def document(profiles: Profiles, kubeconfig: Path, socket: Path) -> dict[str, Any]:
+def document(profiles: Profiles, kubeconfig: Path, socket: Path, election: Election | None = None) -> dict[str, Any]:
     """Return a KubeSchedulerConfiguration.
 
     Parameters
@@ -43,6 +58,8 @@ def document(profiles: Profiles, kubeconfig: Path, socket: Path) -> dict[str, An
         How the scheduler reaches the API server.
     socket
         Unix socket of the Python service.
+    election
+        How it is elected; None if it is the only one.
 
     """
     default = {"schedulerName": DEFAULT_PROFILE}
@@ -55,8 +72,21 @@ def document(profiles: Profiles, kubeconfig: Path, socket: Path) -> dict[str, An
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
         "clientConnection": {"kubeconfig": str(kubeconfig), "qps": _QPS, "burst": _QPS},
-        "leaderElection": {"leaderElect": False},
+        "leaderElection": _leader_election(election),
         "profiles": chosen[profiles],
+    }
+
+
+def _leader_election(election: Election | None) -> dict[str, Any]:
+    if election is None:
+        return {"leaderElect": False}
+    return {
+        "leaderElect": True,
+        "resourceNamespace": election.namespace,
+        "resourceName": election.lease,
+        "leaseDuration": f"{election.lease_s}s",
+        "renewDeadline": f"{election.renew_s}s",
+        "retryPeriod": f"{election.retry_s}s",
     }
 
 
@@ -64,6 +94,10 @@ def _gpu_profile(socket: Path) -> dict[str, Any]:
     points = {point: {"enabled": [{"name": PLUGIN}]} for point in _FIRST_AT}
     return {
         "schedulerName": GPU_PROFILE,
-        "plugins": {"multiPoint": {"enabled": [{"name": PLUGIN, "weight": _WEIGHT}]}, **points},
+        "plugins": {
+            # Ours does what DefaultPreemption does, which would evict pods whose GPUs do not help.
+            "multiPoint": {"enabled": [{"name": PLUGIN, "weight": _WEIGHT}], "disabled": [{"name": "DefaultPreemption"}]},
+            **points,
+        },
         "pluginConfig": [{"name": PLUGIN, "args": {"endpoint": f"unix://{socket}"}}],
     }

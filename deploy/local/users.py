@@ -30,11 +30,13 @@ class User:
 
 ADMIN: Final = User("admin", groups=("system:masters",))
 SCHEDULER: Final = User("system:kube-scheduler")
+# A scheduler beside the cluster's own, with the rights in deploy/rbac/scheduler.yaml.
+GPU_SCHEDULER: Final = User("gpu-topology")
 CONTROLLER_MANAGER: Final = User("system:kube-controller-manager")
 KWOK: Final = User("kwok")
 SERVICE: Final = User("pyscheduler")
 SIMULATOR: Final = User("pyscheduler-simulator")
-ALL: Final = (ADMIN, SCHEDULER, CONTROLLER_MANAGER, KWOK, SERVICE, SIMULATOR)
+ALL: Final = (ADMIN, SCHEDULER, GPU_SCHEDULER, CONTROLLER_MANAGER, KWOK, SERVICE, SIMULATOR)
 
 
 def write_credentials(layout: Layout, server: str) -> None:

@@ -2,14 +2,20 @@
 
 The package's models are left out: building them costs many times the time of
 reading the JSON, and holds the interpreter lock meanwhile.
+
+Whatever the server does, a request ends: an answer that comes too slowly or grows
+too large is given up, and so is a watch that says nothing for too long.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlencode
 
 import kubernetes
@@ -19,15 +25,42 @@ from urllib3.exceptions import HTTPError
 
 from pyscheduler.errors import KubernetesError
 
-__all__ = ["ApiServer", "Gone", "Response", "usual_kubeconfig"]
+__all__ = ["ApiServer", "Busy", "Gone", "Nonsense", "Response", "TooMuch", "usual_kubeconfig"]
 
 # Seconds to connect, and to wait for the next bytes of an answer that is no watch.
 CONNECT_S = 5.0
 READ_S = 30.0
+# Seconds for an answer that is no watch, and the most bytes of it: many times those of a page of a list.
+ANSWER_S = 60.0
+ANSWER_MAX = 64 << 20
+# The most bytes of one event of a watch. The API server takes objects of 3 MB at most by default.
+LINE_MAX = 32 << 20
+# Seconds between two readings of the credentials.
+RENEW_S = 5.0
+# The longest Retry-After that is heeded, in seconds: a number that is wrong must not end the service's work.
+RETRY_AFTER_MAX_S = 60.0
+
+_CHUNK: Final = 1 << 16
 
 
 class Gone(Exception):
     """410: the resource version is too old; list again."""
+
+
+class Nonsense(KubernetesError):
+    """An answer that is not what the API serves, such as JSON that is cut off."""
+
+
+class TooMuch(KubernetesError):
+    """An answer that is too large, or takes too long: ask for less."""
+
+
+class Busy(KubernetesError):
+    """The server asks to be left alone for `after_s` seconds."""
+
+    def __init__(self, text: str, after_s: float) -> None:
+        super().__init__(text)
+        self.after_s = after_s
 
 
 Response = urllib3.BaseHTTPResponse
@@ -39,81 +72,162 @@ def usual_kubeconfig(*named: str | None) -> str | None:
     return next((each for each in named if each), str(usual) if usual.exists() else None)
 
 
-class ApiServer:
-    """One API server, with the credentials of a kubeconfig or of the pod's service account.
+@dataclass(frozen=True, slots=True)
+class _Access:
+    """Address, credentials and connections."""
 
-    Safe to use from several threads.
-    """
+    configuration: kubernetes.client.Configuration
+    pool: urllib3.PoolManager
 
-    def __init__(self, kubeconfig: str | None) -> None:
+    @classmethod
+    def load(cls, kubeconfig: str | None) -> _Access:
         configuration = kubernetes.client.Configuration()
         try:
             if kubeconfig:
                 load_kube_config(kubeconfig, client_configuration=configuration)
             else:
                 load_incluster_config(client_configuration=configuration)
+            configuration.connection_pool_maxsize = 8
+            pool = kubernetes.client.ApiClient(configuration).rest_client.pool_manager
         # The package answers a file of another form with whatever error it runs into.
         except Exception as cause:
             what = f"kubeconfig {kubeconfig}" if kubeconfig else "the pod's service account"
             raise KubernetesError(
                 f"{what} cannot be used ({type(cause).__name__}: {' '.join(str(cause).split())[:300]}): name a readable kubeconfig, or run in a pod that has a service account"
             ) from cause
-        configuration.connection_pool_maxsize = 8
-        self._configuration = configuration
-        self._pool: urllib3.PoolManager = kubernetes.client.ApiClient(configuration).rest_client.pool_manager
-        self.host: str = configuration.host
+        return cls(configuration, pool)
+
+    def token(self) -> str | None:
+        """Return the token to send, which the package may read from its file or from a program now."""
+        try:
+            token: str | None = self.configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
+        except Exception as cause:  # whatever it runs into
+            raise KubernetesError(f"the token cannot be read ({type(cause).__name__}: {cause}): tried again") from cause
+        return token
+
+
+class ApiServer:
+    """One API server, with the credentials of a kubeconfig or of the pod's service account.
+
+    Credentials that the server refuses are read anew: their files may have been replaced. Safe to use from several threads.
+    """
+
+    def __init__(self, kubeconfig: str | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._kubeconfig = kubeconfig
+        self._clock = clock
+        self._access = _Access.load(kubeconfig)
+        self._renewed_at = clock() - RENEW_S
+        self._renewing = threading.Lock()
+
+    @property
+    def host(self) -> str:
+        """URL of the server."""
+        return str(self._access.configuration.host)
 
     def get(self, path: str, query: dict[str, str] | None = None) -> dict[str, Any]:
         """Return one object or list."""
-        return dict(json.loads(self.get_bytes(path, query)))
+        text = self.get_bytes(path, query)
+        try:
+            return dict(json.loads(text))
+        except (ValueError, TypeError, RecursionError) as cause:
+            raise self._nonsense(path, cause) from cause
 
     def get_bytes(self, path: str, query: dict[str, str] | None = None) -> bytes:
-        """Return one object or list, not parsed."""
-        response = self._request("GET", path, query, None, READ_S)
-        try:
-            return bytes(response.data)
-        except HTTPError as cause:
-            raise self._away(path, cause) from cause
-        finally:
-            response.release_conn()
+        """Return one object or list, not parsed; raises `TooMuch` where it is too large or takes too long."""
+        return self._body(path, self._request("GET", path, query, None, READ_S))
 
     def post(self, path: str, body: dict[str, Any]) -> None:
         """Create an object."""
-        self._request("POST", path, None, json.dumps(body).encode(), READ_S).release_conn()
+        self._body(path, self._request("POST", path, None, json.dumps(body).encode(), READ_S))
 
     def watch(self, path: str, query: dict[str, str], read_s: float) -> Iterator[dict[str, Any]]:
-        """Yield watch events until the server ends the watch.
+        """Begin a watch, and return its events, which end when the server ends it.
 
         Parameters
         ----------
         path, query
             What to watch, `resourceVersion` and selectors.
         read_s
-            Seconds without a byte after which the connection is taken for dead.
+            Seconds without an event after which the connection is taken for dead.
 
         """
-        response = self._request("GET", path, {**query, "watch": "true"}, None, read_s)
-        rest = b""
+        return self._events(path, self._request("GET", path, {**query, "watch": "true"}, None, read_s), read_s)
+
+    def _events(self, path: str, response: Response, read_s: float) -> Iterator[dict[str, Any]]:
+        parts: list[bytes] = []
+        size, heard = 0, self._clock()
         try:
-            for chunk in response.stream(65536):
-                *lines, rest = (rest + chunk).split(b"\n")
+            # Not `stream`: it waits for whole chunks, which may never come.
+            while chunk := response.read1(_CHUNK):
+                *lines, rest = chunk.split(b"\n")
                 for line in lines:
-                    yield json.loads(line)
+                    yield self._event(path, b"".join([*parts, line]))
+                    parts, size = [], 0
+                parts.append(rest)
+                size += len(rest)
+                heard = self._clock() if lines else heard
+                if size > LINE_MAX:
+                    raise self._nonsense(path, f"an event is larger than {LINE_MAX >> 20} MiB")
+                if self._clock() - heard > read_s:
+                    raise self._away(path, f"no event is complete after {read_s:.0f} s")
         except HTTPError as cause:
             raise self._away(path, cause) from cause
         finally:
             response.close()
 
+    def _event(self, path: str, line: bytes) -> dict[str, Any]:
+        try:
+            event = dict(json.loads(line))
+            # Where a watch goes on after it.
+            assert event["type"] == "ERROR" or event["object"]["metadata"]["resourceVersion"]
+        except (ValueError, TypeError, KeyError, RecursionError, AssertionError) as cause:
+            raise self._nonsense(path, cause) from cause
+        return event
+
+    def _body(self, path: str, response: Response) -> bytes:
+        """Return the whole answer. Its connection is free for another request only then."""
+        parts: list[bytes] = []
+        size, begun, whole = 0, self._clock(), False
+        try:
+            while chunk := response.read1(_CHUNK):
+                parts.append(chunk)
+                size += len(chunk)
+                if size > ANSWER_MAX:
+                    raise TooMuch(f"{self.host}{path} answered with more than {ANSWER_MAX >> 20} MiB: less is asked for")
+                if self._clock() - begun > ANSWER_S:
+                    raise TooMuch(f"{self.host}{path} had not answered in full after {ANSWER_S:.0f} s: less is asked for")
+            whole = True
+        except HTTPError as cause:
+            raise self._away(path, cause) from cause
+        finally:
+            if whole:
+                response.release_conn()
+            else:
+                response.close()
+        return b"".join(parts)
+
     def _request(self, method: str, path: str, query: dict[str, str] | None, body: bytes | None, read_s: float) -> Response:
-        url = f"{self.host}{path}" + (f"?{urlencode(query)}" if query else "")
+        """Return an answer that is no refusal, not read yet."""
+        access = self._access
+        response = self._send(access, method, path, query, body, read_s)
+        if response.status == 401 and self._renew(access):
+            response.close()
+            response = self._send(self._access, method, path, query, body, read_s)
+        if response.status < 400:
+            return response
+        text = self._body(path, response).decode(errors="replace")
+        raise self._refused(path, response, text)
+
+    def _send(
+        self, access: _Access, method: str, path: str, query: dict[str, str] | None, body: bytes | None, read_s: float
+    ) -> Response:
         headers = {"Accept": "application/json", "Content-Type": "application/json"}
-        token = self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
-        if token:
+        if token := access.token():
             headers["Authorization"] = token
         try:
-            response: Response = self._pool.request(
+            response: Response = access.pool.request(
                 method,
-                url,
+                f"{access.configuration.host}{path}" + (f"?{urlencode(query)}" if query else ""),
                 body=body,
                 headers=headers,
                 preload_content=False,
@@ -122,21 +236,38 @@ class ApiServer:
             )
         except HTTPError as cause:
             raise self._away(path, cause, method) from cause
-        if response.status < 400:
-            return response
-        text = response.data.decode(errors="replace")
-        response.release_conn()
-        raise self._refused(path, response.status, text)
+        return response
 
-    def _away(self, path: str, cause: Exception, method: str = "GET") -> KubernetesError:
+    def _renew(self, refused: _Access) -> bool:
+        """Read the credentials anew. Return whether there are others to try than those that were refused."""
+        with self._renewing:
+            if self._access is not refused:
+                return True
+            if self._clock() - self._renewed_at < RENEW_S:
+                return False
+            self._renewed_at = self._clock()
+            try:
+                self._access = _Access.load(self._kubeconfig)
+            except KubernetesError:  # being replaced at this moment, perhaps: the next refusal tries again
+                return False
+            return True
+
+    def _away(self, path: str, cause: object, method: str = "GET") -> KubernetesError:
         return KubernetesError(f"{method} {self.host}{path} failed ({cause}): is the API server up and reachable?")
 
-    def _refused(self, path: str, status: int, text: str) -> Exception:
+    def _nonsense(self, path: str, cause: object) -> Nonsense:
+        return Nonsense(f"{self.host}{path} answered what cannot be read ({cause}): is there a proxy in between?")
+
+    def _refused(self, path: str, response: Response, text: str) -> Exception:
         try:
-            message = json.loads(text).get("message", text)
-        except ValueError:
+            message = str(json.loads(text)["message"])
+        except (ValueError, KeyError, TypeError, RecursionError):
             message = text
-        if status == 410:
+        if response.status == 410:
             return Gone(message)
-        remedy = {401: "check the token of the kubeconfig", 403: "grant the rights of deploy/rbac"}.get(status, "retried")
-        return KubernetesError(f"{self.host}{path} answered {status} ({message.strip()[:300]}): {remedy}")
+        remedies = {401: "check the token of the kubeconfig", 403: "grant the rights of deploy/rbac"}
+        remedy = remedies.get(response.status, "retried")
+        what = f"{self.host}{path} answered {response.status} ({message.strip()[:300]}): {remedy}"
+        after = response.headers.get("Retry-After", "")
+        # It may be a date, too; the API server sends seconds.
+        return Busy(what, min(float(after), RETRY_AFTER_MAX_S)) if after.isascii() and after.isdigit() else KubernetesError(what)

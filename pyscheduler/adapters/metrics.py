@@ -38,6 +38,11 @@ class Metrics:
             "pyscheduler_findings", "What lint found in the cluster.", ("code", "severity"), registry=self._registry
         )
         self._ready = Gauge("pyscheduler_ready", "1 once all nodes and pods have been read.", registry=self._registry)
+        self._leads = Gauge(
+            "pyscheduler_leads",
+            "1 while the scheduler beside this service is the elected one, or the only one.",
+            registry=self._registry,
+        )
 
     def watch_cluster(self, cluster: Cluster, lock: threading.Lock) -> None:
         """Expose the cluster's gauges."""
@@ -72,6 +77,10 @@ class Metrics:
         """Note that the service is ready."""
         self._ready.set(1)
 
+    def leads(self, leads: bool) -> None:  # noqa: FBT001
+        """Note whether the service leads."""
+        self._leads.set(leads)
+
     def exposition(self) -> bytes:
         """Return all metrics as Prometheus text."""
         return generate_latest(self._registry)
@@ -86,6 +95,7 @@ class _ClusterCollector(Collector):
         with self._lock:
             states = [s for s in self._cluster.states() if s.present]
             held = [h.state.value for h in self._cluster.ledger.holdings() for _ in range(h.count)]
+            conflicts = len(self._cluster.ledger.conflicts())
             refused = len(self._cluster.refusals)
         yield GaugeMetricFamily("pyscheduler_nodes", "Nodes in the table.", value=len(states))
         yield GaugeMetricFamily(
@@ -94,6 +104,9 @@ class _ClusterCollector(Collector):
             value=sum(bool(s.facts.findings) for s in states),
         )
         yield GaugeMetricFamily("pyscheduler_refused_pods", "Refused pods that wait.", value=refused)
+        yield GaugeMetricFamily(
+            "pyscheduler_conflicting_pods", "Live pods that name a GPU which a pod that was bound earlier holds.", value=conflicts
+        )
         yield GaugeMetricFamily("pyscheduler_gpus_free", "GPUs that could be given out.", value=sum(s.free for s in states))
         by_state = GaugeMetricFamily("pyscheduler_gpus_held", "GPUs held, by state.", labels=("state",))
         for state in sorted(set(held)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 from collections.abc import Callable
 
@@ -23,7 +22,8 @@ Clock = Callable[[], float]
 class Settler:
     """Reads live the pods whose reservation the scheduler no longer knows: bound ones stay, the others are dropped.
 
-    The watch may lag behind a Binding, so its silence proves nothing.
+    The watch may lag behind a Binding, so its silence proves nothing. Each resync names an orphan again until it is settled:
+    while the API server is away each waits once, however often it is named.
     """
 
     def __init__(
@@ -41,7 +41,9 @@ class Settler:
         self._clock = clock
         self._reader = reader
         self._logger = logger
-        self._queue: queue.SimpleQueue[tuple[Holding, ...] | None] = queue.SimpleQueue()
+        self._change = threading.Condition()
+        self._waiting: dict[PodUid, Holding] = {}
+        self._stopped = False
         self._thread = threading.Thread(target=self._run, name="settler", daemon=True)
 
     def start(self) -> None:
@@ -49,22 +51,37 @@ class Settler:
         self._thread.start()
 
     def stop(self) -> None:
-        """End after what is queued."""
-        self._queue.put(None)
+        """End after the present pod; those that wait are not settled."""
+        with self._change:
+            self._stopped = True
+            self._change.notify()
 
     def submit(self, orphans: tuple[Holding, ...]) -> None:
         """Queue orphans; returns at once."""
-        if orphans:
-            self._queue.put(orphans)
+        with self._change:
+            self._waiting |= {orphan.uid: orphan for orphan in orphans}
+            self._change.notify()
+
+    def waiting(self) -> int:
+        """Return how many orphans wait."""
+        with self._change:
+            return len(self._waiting)
+
+    def _next(self) -> Holding | None:
+        """Wait for the next orphan; None at the end."""
+        with self._change:
+            self._change.wait_for(lambda: self._stopped or self._waiting)
+            return None if self._stopped else self._waiting.pop(next(iter(self._waiting)))
 
     def _run(self) -> None:
-        while (orphans := self._queue.get()) is not None:
-            for orphan in orphans:
-                try:
-                    self._settle(orphan)
-                except KubernetesError as cause:
-                    # The next resync, 30 s later, names it again.
-                    self._logger.warning("orphan not settled", uid=orphan.uid, error=str(cause))
+        while (orphan := self._next()) is not None:
+            try:
+                self._settle(orphan)
+            except KubernetesError as cause:
+                # The next resync, 30 s later, names it again.
+                self._logger.warning("orphan not settled", uid=orphan.uid, error=str(cause))
+            except Exception:  # one pod that trips a bug must not keep all others reserved
+                self._logger.exception("orphan not settled", uid=orphan.uid)
 
     def _settle(self, orphan: Holding) -> None:
         pod = self._read(orphan)

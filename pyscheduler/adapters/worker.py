@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -16,7 +17,7 @@ T = TypeVar("T")
 
 
 class Worker:
-    """Runs pure functions in another process. Safe to use from several threads."""
+    """Runs pure functions in another process, which ends with this one. Safe to use from several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -40,4 +41,16 @@ class Worker:
     @staticmethod
     def _new_pool() -> ProcessPoolExecutor:
         # Not fork: gRPC's threads do not survive it.
-        return ProcessPoolExecutor(max_workers=1, mp_context=multiprocessing.get_context("spawn"))
+        return ProcessPoolExecutor(max_workers=1, mp_context=multiprocessing.get_context("spawn"), initializer=_end_with_parent)
+
+
+def _end_with_parent() -> None:
+    """End this process when the service does, also if it is killed: the pool's own queue would wait for it for ever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, name="parent", daemon=True).start()

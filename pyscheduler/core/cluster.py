@@ -225,7 +225,7 @@ class Cluster:
         if node is None:
             self._early[pod.uid] = pod
         else:
-            self.refresh(self.ledger.see_bound(pod, node, now))
+            self.refresh(self.ledger.see_bound(pod, node, now, self._states[node].facts))
 
     def forget_pod(self, uid: PodUid, now: float) -> None:
         """Note that the Pod object is gone."""

@@ -13,11 +13,11 @@ Concurrency contract: one writer; readers hold the same lock.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import replace
 
 from pyscheduler.core.holdings import Holding, HoldingState
-from pyscheduler.core.model import Attempt, Code, InUse, PodFacts, PodUid, Verdict
+from pyscheduler.core.model import Attempt, Code, InUse, NodeFacts, PodFacts, PodUid, Verdict
 from pyscheduler.core.request import effective_gpus
 
 __all__ = ["MADE_ROOM", "TOMBSTONE_S", "Ledger"]
@@ -34,10 +34,16 @@ _YIELDING = (*_UNBOUND, HoldingState.NOMINATED)
 
 
 class Ledger:
-    """Holdings by pod and by node, with the attempts and deletions that guard them."""
+    """Holdings by pod and by node, with the attempts and deletions that guard them.
+
+    Attributes
+    ----------
+    scheduler_name
+        Whose bindings are ours.
+    """
 
     def __init__(self, scheduler_name: str) -> None:
-        self._scheduler_name = scheduler_name
+        self.scheduler_name = scheduler_name
         self._holdings: dict[PodUid, Holding] = {}
         self._by_node: dict[int, dict[PodUid, Holding]] = {}
         self._ended: dict[PodUid, Attempt] = {}
@@ -135,22 +141,19 @@ class Ledger:
 
     # -- what the API shows -----------------------------------------------------------------------------------------
 
-    def see_bound(self, pod: PodFacts, node: int, now: float) -> set[int]:
-        """Note that the pod is bound to the node and runs or may run there."""
+    def see_bound(self, pod: PodFacts, node: int, now: float, facts: NodeFacts) -> set[int]:
+        """Note that the pod is bound to the node, of which the API says `facts`, and runs or may run there."""
         held = self._holdings.get(pod.uid)
         if pod.uid in self._tombstones:
             return set()
         if held is not None and held.state not in _YIELDING and held.node == node:
             # The value first seen at the binding stands; later edits are ignored.
             return set()
-        # Each once: init containers name GPUs that the app containers reuse.
-        handles = tuple(dict.fromkeys(h for share in (pod.gpus or {}).values() for h in share))
-        distrust, rival = self._distrust(pod, node, handles)
+        believed, distrust, rival = self._judged(pod, node, facts)
         touched: set[int] = set()
-        if not distrust:
-            # What is bound is a fact; a reservation of the same GPUs is not.
-            for other in self._others_with(pod.uid, node, handles):
-                touched |= self._drop(other.uid) if other.state in _YIELDING else set()
+        # What is bound is a fact; a reservation of the same GPUs is not.
+        for other in self._others_with(pod.uid, node, believed, facts):
+            touched |= self._drop(other.uid) if other.state in _YIELDING else set()
         return touched | self._put(
             Holding(
                 uid=pod.uid,
@@ -159,7 +162,7 @@ class Ledger:
                 node=node,
                 state=HoldingState.FOREIGN if distrust else HoldingState.BOUND,
                 count=effective_gpus(pod.containers),
-                gpus=() if distrust else handles,
+                gpus=believed,
                 since=now,
                 reason=distrust or "bound by this scheduler",
                 attempt=held.attempt if held else None,
@@ -210,27 +213,45 @@ class Ledger:
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
-    def _distrust(self, pod: PodFacts, node: int, handles: tuple[str, ...]) -> tuple[str, PodUid | None]:
-        """Return why the pod's annotation does not count, empty if it does, and the pod that keeps what it names."""
-        if pod.scheduler != self._scheduler_name:
-            return "bound by another scheduler", None
-        if pod.claimed:
-            return "its devices come from a resource claim", None
+    def _judged(self, pod: PodFacts, node: int, facts: NodeFacts) -> tuple[tuple[str, ...], str, PodUid | None]:
+        """Return the GPUs that the pod is taken to have, why it is foreign, and the pod that keeps what it names."""
+        # The agent's report wins over the annotation.
+        reported = _reported(pod, facts)
+        # Each once: init containers name GPUs that the app containers reuse.
+        named = tuple(dict.fromkeys(h for share in (pod.gpus or {}).values() for h in share))
+        distrust, rival = self._foreign(pod), None
+        if not distrust and not reported:
+            distrust, rival = self._distrust(pod, node, named, facts)
+        if distrust:
+            return (), distrust, rival
+        # Those of them that are there stay held by name: a lost GPU may come back.
+        return reported or named, _lacking(reported or named, facts), None
+
+    def _foreign(self, pod: PodFacts) -> str:
+        """Return why the pod is not ours, empty if it is."""
+        if pod.scheduler != self.scheduler_name:
+            return "bound by another scheduler"
+        return "its devices come from a resource claim" if pod.claimed else ""
+
+    def _distrust(self, pod: PodFacts, node: int, handles: tuple[str, ...], facts: NodeFacts) -> tuple[str, PodUid | None]:
+        """Return why the annotation of a pod of ours does not count, empty if it does, and the pod that keeps what it names."""
         if pod.gpus is None:
             return "bound without naming its GPUs", None
         if len(handles) != effective_gpus(pod.containers):
             return "its annotation names another number of GPUs than it asks for", None
-        earlier = [h for h in self._others_with(pod.uid, node, handles) if h.state is HoldingState.BOUND]
+        others = self._others_with(pod.uid, node, handles, facts)
+        earlier = [h for h in others if h.state in (HoldingState.BOUND, HoldingState.FOREIGN)]
         if earlier:
             return f"names a GPU that {earlier[0].namespace}/{earlier[0].name} holds", earlier[0].uid
+        if any(uid != pod.uid and _share_one(gpus, handles, facts) for uid, gpus in (facts.in_use or {}).items()):
+            return "names a GPU that the node's agent reports of another pod", None
         return "", None
 
-    def _others_with(self, uid: PodUid, node: int, handles: Iterable[str]) -> list[Holding]:
-        wanted = set(handles)
+    def _others_with(self, uid: PodUid, node: int, handles: tuple[str, ...], facts: NodeFacts | None = None) -> list[Holding]:
         return [
             h
             for h in self.on_node(node)
-            if h.uid != uid and h.state is not HoldingState.RELEASING and not wanted.isdisjoint(h.gpus)
+            if h.uid != uid and h.state is not HoldingState.RELEASING and _share_one(h.gpus, handles, facts)
         ]
 
     def _bury(self, uid: PodUid, now: float) -> None:
@@ -261,3 +282,24 @@ class Ledger:
         self._nominated.discard(uid)
         self._rivals.discard(uid)
         return {held.node}
+
+
+def _reported(pod: PodFacts, facts: NodeFacts) -> tuple[str, ...]:
+    """Return the GPUs that the node's agent reports of the pod; empty where it reports none, or another number."""
+    handles = (facts.in_use or {}).get(pod.uid, ())
+    return handles if len(handles) == effective_gpus(pod.containers) else ()
+
+
+def _share_one(some: tuple[str, ...], others: tuple[str, ...], facts: NodeFacts | None) -> bool:
+    """Return whether both name one GPU of the node, by whichever name."""
+    machine = facts.machine if facts else None
+    by_place = machine is not None and machine.mask_of(some) & machine.mask_of(others) != 0
+    return by_place or not set(some).isdisjoint(others)
+
+
+def _lacking(handles: tuple[str, ...], facts: NodeFacts) -> str:
+    """Return why these are not as many GPUs of the node, empty if they are or if its GPUs are not known by name."""
+    machine = facts.machine
+    if machine is None or machine.mask_of(handles).bit_count() == len(handles):
+        return ""
+    return "names GPUs that the node does not have"

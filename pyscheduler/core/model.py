@@ -7,6 +7,7 @@ answers with them, the edge turns them into messages.
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NewType
@@ -186,5 +187,8 @@ class PodFacts:
 
 
 def binding_order(pod: PodFacts) -> tuple[float, PodUid]:
-    """Return the sort key by which pods are told: of two that name one GPU, the earlier bound keeps it."""
-    return pod.bound_at, pod.uid
+    """Return the sort key by which pods are told: of two that name one GPU, the earlier bound keeps it.
+
+    A Binding always dates a pod. One without a date was given its node by its maker: it comes last.
+    """
+    return pod.bound_at or math.inf, pod.uid

@@ -1,7 +1,8 @@
 """The stream that wakes refused pods: gathers what grew for 200 ms and hands it to every subscriber.
 
 One thread asks the planner, however many shims listen. A slow subscriber loses
-nothing that matters: its queue keeps the union of what it has not taken yet.
+nothing that matters: its queue keeps the union of what it has not taken yet. One that
+takes nothing for too long is ended: at the start of its next stream it wakes all pods itself.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ __all__ = ["GATHER_S", "Changes", "Subscription"]
 GATHER_S = 0.2
 # One scheduler listens, for a moment two while one takes over; the rest is people who look.
 SUBSCRIBERS_MAX = 4
+# Pods that a message names at most, some 400 kB: gRPC's clients take messages of 4 MB.
+PODS_MAX = 10_000
 
 _KINDS = {
     "nodes": pb.ChangesResponse.KIND_NODES,
@@ -27,34 +30,58 @@ _KINDS = {
 
 
 class Subscription:
-    """One listening shim. Iterating blocks until there is something to tell, and ends after `close`."""
+    """One listening shim. Iterating blocks until there is something to tell, and ends after `close`.
 
-    def __init__(self, first: pb.ChangesResponse, leave: Callable[[Subscription], None]) -> None:
+    Parameters
+    ----------
+    first
+        The first message.
+    leave
+        Called with the subscription at its end.
+    cancel
+        Ends the call itself, where the transport holds a message that the subscriber does not take.
+
+    """
+
+    def __init__(
+        self, first: pb.ChangesResponse, leave: Callable[[Subscription], None], cancel: Callable[[], object] = lambda: None
+    ) -> None:
         self._changed = threading.Condition()
         self._pending: pb.ChangesResponse | None = first
         self._closed = False
+        # A message was handed to the transport, which has not asked for the next one.
+        self._is_sending = False
         self._leave = leave
+        self._cancel = cancel
 
     def put(self, message: pb.ChangesResponse) -> None:
         """Add to what the subscriber has not taken yet."""
         with self._changed:
             if self._pending is not None:
                 message = _merged(self._pending, message)
-            self._pending = message
+            surplus = len(message.pod_uids) > PODS_MAX
+            self._pending = None if surplus or self._closed else message
             self._changed.notify()
+        if surplus:
+            self.close()
 
     def close(self) -> None:
         """End the iteration. Safe to call more than once."""
         self._leave(self)
         with self._changed:
+            is_stuck = self._is_sending and not self._closed
             self._closed = True
             self._changed.notify()
+        if is_stuck:
+            self._cancel()
 
     def __iter__(self) -> Iterator[pb.ChangesResponse]:
         while True:
             with self._changed:
+                self._is_sending = False
                 self._changed.wait_for(lambda: self._pending is not None or self._closed)
                 message, self._pending = self._pending, None
+                self._is_sending = message is not None
             if message is None:
                 return
             yield message
@@ -73,11 +100,14 @@ class Changes:
         self._guard = threading.Lock()
         self._stopped = threading.Event()
 
-    def subscribe(self) -> Subscription:
-        """Return a new subscription, which begins with the state as it is. Of too many the oldest ends: each holds a thread."""
+    def subscribe(self, cancel: Callable[[], object] = lambda: None) -> Subscription:
+        """Return a new subscription, which begins with the state as it is. Of too many the oldest ends: each holds a thread.
+
+        `cancel` ends the call that carries it.
+        """
         with self._lock:
             first = self._message(frozenset(), [])
-        subscription = Subscription(first, self._leave)
+        subscription = Subscription(first, self._leave, cancel)
         with self._guard:
             self._subscribers[subscription] = None
             surplus = list(self._subscribers)[:-SUBSCRIBERS_MAX]

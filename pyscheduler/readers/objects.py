@@ -180,7 +180,8 @@ def _named(raw: Any) -> dict[str, tuple[str, ...]] | None:
     """Return a mapping of names to lists of non-empty strings, None if it is anything else."""
     if not isinstance(raw, dict) or not all(isinstance(v, list) for v in raw.values()):
         return None
-    if not all(isinstance(h, str) and h for v in raw.values() for h in v):
+    # Half of a surrogate pair is no text: no message could carry it.
+    if not all(isinstance(h, str) and h and h.isprintable() for v in raw.values() for h in v):
         return None
     return {str(k): tuple(v) for k, v in raw.items()}
 

@@ -169,8 +169,19 @@ def test_malformed_topology_degrades_that_node_alone_and_is_told(workspace: Work
 
 def test_setting_that_is_not_supported_is_told_not_ignored(workspace: Workspace) -> None:
     workspace.add_nodes("a100-pcie-bridged")
-    workspace.add_pod("p", workspace.pod_spec(1), {"pyscheduler.io/max-link": "PIX"})
-    workspace.wait_event("p", "pyscheduler.io/max-link")
+    workspace.add_pod("p", workspace.pod_spec(1), {"pyscheduler.io/max-links": "PIX"})
+    workspace.wait_event("p", "pyscheduler.io/max-links")
+
+
+def test_limit_of_the_pod_is_kept_or_told(workspace: Workspace) -> None:
+    (node,) = workspace.add_nodes("a100-pcie-bridged")
+    workspace.occupy(node, [1])
+    workspace.add_pod("pair", workspace.pod_spec(2), {"pyscheduler.io/max-link": "NV12"})
+    assert len(set(gpus(workspace.wait_phase("pair", "Running")))) == 2
+    workspace.add_pod("triple", workspace.pod_spec(3), {"pyscheduler.io/max-link": "NV12"})
+    workspace.wait_event("triple", "no link worse than NV12")
+    workspace.add_pod("typo", workspace.pod_spec(2), {"pyscheduler.io/max-link": "NVLINK"})
+    workspace.wait_event("typo", "use NV<n>")
 
 
 def test_nodes_and_pods_that_no_reader_expects_harm_only_themselves(workspace: Workspace, control_plane: ControlPlane) -> None:

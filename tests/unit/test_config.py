@@ -29,6 +29,13 @@ def test_file_is_read_and_the_command_line_wins(tmp_path: Path) -> None:
     assert (config.socket, config.http_port, config.fabric.source, config.kubeconfig) == ("/b", 0, "hypernodes", None)
 
 
+def test_lease_and_host_of_an_election_are_read_and_may_be_left_out(tmp_path: Path) -> None:
+    assert (Config().lease, Config().host) == (None, None)
+    config = Config.load(_file(tmp_path, "lease: kube-system/gpu-topology\nhost: replica-1\n"))
+    assert (config.lease, config.host) == ("kube-system/gpu-topology", "replica-1")
+    assert Config.load(_file(tmp_path, "lease: null\nhost:\n")) == Config()
+
+
 def test_empty_file_means_the_defaults(tmp_path: Path) -> None:
     assert Config.load(_file(tmp_path, "")) == Config()
 
@@ -45,6 +52,13 @@ def test_empty_file_means_the_defaults(tmp_path: Path) -> None:
         pytest.param("levels: [rack]", "write `fabric: {pools: [{name: all, levels: [...]}]}`", id="where levels are written"),
         pytest.param("1: a", "1: unknown", id="a key that is no text"),
         pytest.param(f"socket: /{'x' * 120}", "longer than 107 bytes", id="socket path that the kernel refuses"),
+        pytest.param(
+            "lease: kube-scheduler", "lease: 'kube-scheduler' must be namespace and name", id="a Lease without namespace"
+        ),
+        pytest.param("lease: a/b/c", "such as kube-system/kube-scheduler", id="a Lease with too many parts"),
+        pytest.param("lease: kube-system/Lease_1", "lease: 'kube-system/Lease_1' must be", id="a name that no Lease has"),
+        pytest.param("lease: ''", "lease: '' must be a text that is not empty", id="an empty Lease"),
+        pytest.param("host: 7", "host: 7 must be a text that is not empty", id="a host name that is a number"),
         pytest.param("- a", "must be a mapping", id="a list"),
         pytest.param("a: [", "is not YAML", id="not YAML"),
     ],
