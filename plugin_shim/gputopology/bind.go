@@ -25,7 +25,7 @@ func (p *Plugin) Bind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, no
 	}
 	annotations := c.annotations
 	if c.kind == cycleAdvisory {
-		annotations = map[string]string{annotationPlacement: advisoryPlacement}
+		annotations = advisory(pod)
 	} else if p.link.books.isConflicting(pod.UID, c.attempt) {
 		return p.failed(pod, errConflict)
 	}
@@ -40,6 +40,19 @@ func (p *Plugin) Bind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, no
 		c.doubt = &doubt{binder: b, pod: klog.KObj(pod)}
 	}
 	return p.failed(pod, fmt.Errorf("binding to node %s: %w", nodeName, err))
+}
+
+// advisory returns the annotations of a pod whose GPUs were only counted. What its maker wrote under our keys is
+// overwritten: a Binding cannot remove it, and an empty value counts as none.
+func advisory(pod *v1.Pod) map[string]string {
+	annotations := map[string]string{}
+	for _, key := range outputs {
+		if _, forged := pod.Annotations[key]; forged {
+			annotations[key] = ""
+		}
+	}
+	annotations[annotationPlacement] = advisoryPlacement
+	return annotations
 }
 
 func bindingOf(pod *v1.Pod, nodeName string, annotations map[string]string) *v1.Binding {

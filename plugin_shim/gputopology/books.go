@@ -2,6 +2,7 @@ package gputopology
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"slices"
 	"sync"
@@ -19,6 +20,8 @@ import (
 const (
 	unreserveTimeout = 250 * time.Millisecond
 	resyncTimeout    = time.Second
+	// nominationLasts is how long the service holds what Preempt gave: NOMINATION_S in pyscheduler/core/nominations.py.
+	nominationLasts = 5 * time.Minute
 )
 
 // unreserveBackoff spaces the repeats of calls that were not acknowledged: 0.1 s to 5 s.
@@ -49,6 +52,9 @@ type books struct {
 	held           map[types.UID]*holding
 	// endings are the newest Unreserve of each pod that is not acknowledged.
 	endings map[types.UID]*pb.UnreserveRequest
+	// nominated are the pods that Preempt holds GPUs for: a pod stays among them while it is reserved, for the service
+	// goes on holding them if the Binding fails.
+	nominated map[types.UID]*nomination
 }
 
 type holding struct {
@@ -61,13 +67,23 @@ type holding struct {
 	conflicting bool
 }
 
+// nomination is what Preempt holds for a pod.
+type nomination struct {
+	pod     *pb.Pod
+	attempt uint64
+	node    string
+	gpus    string
+	// until is when the service lets it go.
+	until time.Time
+}
+
 func newBooks(service keeper, lister corev1listers.PodLister, session int64, host string) *books {
 	return &books{
 		service: service, lister: lister, session: session, host: host,
 		kick: make(chan struct{}, 1),
 		// 0 is no valid attempt, so a Resync before the first cycle carries 1.
 		begun: 1, decided: 1,
-		held: map[types.UID]*holding{}, endings: map[types.UID]*pb.UnreserveRequest{},
+		held: map[types.UID]*holding{}, endings: map[types.UID]*pb.UnreserveRequest{}, nominated: map[types.UID]*nomination{},
 	}
 }
 
@@ -98,6 +114,44 @@ func (b *books) hold(c *cycle, nodeName string) {
 		pod: c.pod, attempt: c.attempt.GetNumber(), node: nodeName, gpus: c.annotations[annotationGPUs],
 	}
 	b.decided = max(b.decided, c.attempt.GetNumber())
+}
+
+// nominate records the GPUs that Preempt holds. Those of an earlier call on the same node are not held any longer for it.
+func (b *books) nominate(c *cycle, nodeName string, gpus []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	uid := types.UID(c.pod.GetUid())
+	until := time.Now().Add(nominationLasts)
+	if before := b.nominated[uid]; before != nil && before.node == nodeName && time.Now().Before(before.until) {
+		until = before.until
+	}
+	b.nominated[uid] = &nomination{pod: c.pod, attempt: c.attempt.GetNumber(), node: nodeName, gpus: inOneList(gpus), until: until}
+}
+
+// inOneList writes the GPUs in the form of the annotation pyscheduler.io/gpus, without saying which container gets which.
+func inOneList(gpus []string) string {
+	document, err := json.Marshal(map[string][]string{"": append([]string{}, gpus...)})
+	if err != nil {
+		panic(err) // A map of lists of strings: there is nothing that could fail.
+	}
+	return string(document)
+}
+
+// letGo records that Preempt holds nothing for the pod.
+func (b *books) letGo(uid types.UID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.nominated, uid)
+}
+
+// nominatedNode returns where Preempt holds GPUs for the pod, empty if it holds none.
+func (b *books) nominatedNode(uid types.UID) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if n := b.nominated[uid]; n != nil && time.Now().Before(n.until) {
+		return n.node
+	}
+	return ""
 }
 
 // giveBack ends the attempt: its pod is certainly not bound.
@@ -250,6 +304,11 @@ func (b *books) statement() *pb.ResyncRequest {
 			Pod: h.pod, Attempt: h.attempt, NodeName: h.node, Gpus: h.gpus, Doubtful: h.doubtful,
 		})
 	}
+	for uid, n := range b.nominated {
+		if b.held[uid] == nil {
+			request.Held = append(request.Held, &pb.Held{Pod: n.pod, Attempt: n.attempt, NodeName: n.node, Gpus: n.gpus, Nominated: true})
+		}
+	}
 	slices.SortFunc(request.Held, func(x, y *pb.Held) int { return int(x.GetAttempt()) - int(y.GetAttempt()) })
 	return request
 }
@@ -262,6 +321,11 @@ func (b *books) prune() {
 			delete(b.held, uid)
 		}
 	}
+	for uid, n := range b.nominated {
+		if !time.Now().Before(n.until) || !isUnbound(b.lister, n.pod.GetNamespace(), n.pod.GetName(), uid) {
+			delete(b.nominated, uid)
+		}
+	}
 }
 
 func (b *books) noteConflicts(uids []string) {
@@ -270,6 +334,8 @@ func (b *books) noteConflicts(uids []string) {
 	for _, uid := range uids {
 		if h := b.held[types.UID(uid)]; h != nil {
 			h.conflicting = true
+		} else {
+			delete(b.nominated, types.UID(uid))
 		}
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
@@ -49,6 +51,9 @@ func (l *link) followOnce(ctx context.Context) (connected bool, err error) {
 	}
 	for {
 		change, err := stream.Recv()
+		if status.Code(err) == codes.Unimplemented {
+			return connected, l.client.explain("Changes", err)
+		}
 		if err != nil {
 			return connected, err
 		}
@@ -73,8 +78,8 @@ func (l *link) greet(ctx context.Context) error {
 	logger := klog.FromContext(ctx)
 	logger.Info("Connected to the GPU topology service", logEndpoint, l.client.endpoint, "version", answer.GetServiceVersion(),
 		logEpoch, answer.GetEpoch(), logTableSize, answer.GetTableSize())
-	if served := answer.GetServiceVersion(); served != Version {
-		logger.Info("The versions of plugin and service differ: run the same version of both", "plugin", Version, "service", served)
+	if skew := versionSkew(answer.GetServiceVersion()); skew != "" {
+		logger.Info(skew, logEndpoint, l.client.endpoint)
 	}
 	if err := l.follows(ctx, answer.GetEpoch(), answer.GetTableSize()); err != nil {
 		return fmt.Errorf("first Nodes of a connection: %w", err)

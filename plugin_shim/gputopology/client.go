@@ -130,6 +130,10 @@ type failedError struct {
 }
 
 func (e *failedError) Error() string {
+	if status.Code(e.cause) == codes.Unimplemented {
+		return fmt.Sprintf("the GPU topology service on %s does not know the call %s, so it is older than this plugin: upgrade the service to version %s",
+			e.endpoint, e.method, Version)
+	}
 	return fmt.Sprintf("the GPU topology service on %s failed to answer %s (%s): see its log", e.endpoint, e.method, status.Code(e.cause))
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -24,10 +25,14 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
 	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/parallelize"
+	schedulermetrics "k8s.io/kubernetes/pkg/scheduler/metrics"
 
 	pb "pyscheduler.io/plugin-shim/gen/pyscheduler/v1"
 )
@@ -37,6 +42,12 @@ const (
 	// testTimeout is the calls' deadline in tests that do not test it.
 	testTimeout = "10s"
 )
+
+// The scheduler registers its metrics before it makes plugins.
+func TestMain(m *testing.M) {
+	schedulermetrics.Register()
+	m.Run()
+}
 
 // fakeService answers with what its fields say, on a real unix socket.
 type fakeService struct {
@@ -53,6 +64,7 @@ type fakeService struct {
 	score     func(*pb.ScoreRequest) (*pb.ScoreResponse, error)
 	reserve   func(*pb.ReserveRequest) (*pb.ReserveResponse, error)
 	unreserve func(*pb.UnreserveRequest) error
+	preempt   func(*pb.PreemptRequest) (*pb.PreemptResponse, error)
 	conflict  []string
 	calls     map[string]int
 	// resyncs and unreserves carry every request.
@@ -127,6 +139,14 @@ func (f *fakeService) Reserve(_ context.Context, request *pb.ReserveRequest) (*p
 	reserve := f.reserve
 	f.mu.Unlock()
 	return reserve(request)
+}
+
+func (f *fakeService) Preempt(_ context.Context, request *pb.PreemptRequest) (*pb.PreemptResponse, error) {
+	f.mu.Lock()
+	f.calls["Preempt"]++
+	preempt := f.preempt
+	f.mu.Unlock()
+	return preempt(request)
 }
 
 func (f *fakeService) Unreserve(_ context.Context, request *pb.UnreserveRequest) (*pb.UnreserveResponse, error) {
@@ -222,6 +242,9 @@ type fakeHandle struct {
 	factory   informers.SharedInformerFactory
 	woken     chan types.UID
 	nodes     []fwk.NodeInfo
+	// plugin is asked first by Filter, then the others.
+	plugin *Plugin
+	others func(fwk.NodeInfo) *fwk.Status
 }
 
 func (h *fakeHandle) ClientSet() kubernetes.Interface                        { return h.clientset }
@@ -231,6 +254,31 @@ func (h *fakeHandle) Activate(_ klog.Logger, pods map[string]*v1.Pod) {
 	for _, pod := range pods {
 		h.woken <- pod.UID
 	}
+}
+
+func (h *fakeHandle) MutableSnapshotSharedLister() fwk.MutableSnapshotSharedLister {
+	return mutableSnapshot{lists: nodeLists{nodes: h.nodes}}
+}
+func (h *fakeHandle) Parallelizer() fwk.Parallelizer             { return parallelize.NewParallelizer(4) }
+func (h *fakeHandle) Extenders() []fwk.Extender                  { return nil }
+func (h *fakeHandle) NominatedPodsForNode(string) []fwk.PodInfo  { return nil }
+func (h *fakeHandle) GetWaitingPod(types.UID) fwk.WaitingPod     { return nil }
+func (h *fakeHandle) GetPodInPreBind(types.UID) fwk.PodInPreBind { return nil }
+func (h *fakeHandle) APICacher() fwk.APICacher                   { return nil }
+func (h *fakeHandle) EventRecorder() events.EventRecorderLogger  { return events.NewFakeRecorder(1024) }
+func (h *fakeHandle) RunFilterPluginsWithNominatedPods(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo) *fwk.Status {
+	if refusal := h.plugin.Filter(ctx, state, pod, node); !refusal.IsSuccess() || h.others == nil {
+		return refusal
+	}
+	return h.others(node)
+}
+
+func (h *fakeHandle) RunPreFilterExtensionRemovePod(ctx context.Context, state fwk.CycleState, pod *v1.Pod, gone fwk.PodInfo, node fwk.NodeInfo) *fwk.Status {
+	return h.plugin.PreFilterExtensions().RemovePod(ctx, state, pod, gone, node)
+}
+
+func (h *fakeHandle) RunPreFilterExtensionAddPod(ctx context.Context, state fwk.CycleState, pod *v1.Pod, back fwk.PodInfo, node fwk.NodeInfo) *fwk.Status {
+	return h.plugin.PreFilterExtensions().AddPod(ctx, state, pod, back, node)
 }
 
 // see puts the pod into the scheduler's own view of the cluster.
@@ -278,7 +326,9 @@ func nodeNamed(name string, change ...func(*v1.Node)) *fakeNode {
 	for _, c := range change {
 		c(node)
 	}
-	return &fakeNode{node: node}
+	info := framework.NewNodeInfo()
+	info.SetNode(node)
+	return &fakeNode{NodeInfo: info, node: node}
 }
 
 func nodesNamed(names ...string) []fwk.NodeInfo {
@@ -303,20 +353,28 @@ func gpuPod(name string, gpus int64) *v1.Pod {
 	return pod
 }
 
-// fakeAPI is an API server that knows one pod's Binding and one read.
+// fakeAPI is an API server that knows one pod's Binding, one read, and how pods are evicted.
 type fakeAPI struct {
 	mu   sync.Mutex
 	bind http.HandlerFunc
 	get  http.HandlerFunc
+	// evicted carries the name of each pod that is deleted.
+	evicted chan string
 }
 
 func (a *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.mu.Lock()
 	bind, get := a.bind, a.get
 	a.mu.Unlock()
-	if r.Method == http.MethodPost {
+	switch r.Method {
+	case http.MethodPost:
 		bind(w, r)
-	} else {
+	case http.MethodPatch: // Why it is evicted.
+		answerJSON(w, http.StatusOK, &v1.Pod{TypeMeta: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}})
+	case http.MethodDelete:
+		a.evicted <- path.Base(r.URL.Path)
+		answerJSON(w, http.StatusOK, &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess})
+	default:
 		get(w, r)
 	}
 }
@@ -342,7 +400,7 @@ func newTestBench(t *testing.T, args map[string]string) *testBench {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	b := &testBench{t: t, socket: filepath.Join(dir, "s.sock"), api: &fakeAPI{}, told: record.NewFakeRecorder(1024)}
+	b := &testBench{t: t, socket: filepath.Join(dir, "s.sock"), api: &fakeAPI{evicted: make(chan string, 64)}, told: record.NewFakeRecorder(1024)}
 	_, b.ctx = ktesting.NewTestContext(t)
 	server := httptest.NewServer(b.api)
 	t.Cleanup(server.Close)
@@ -352,6 +410,7 @@ func newTestBench(t *testing.T, args map[string]string) *testBench {
 	}
 	b.handle = &fakeHandle{clientset: clientset, factory: informers.NewSharedInformerFactory(clientset, 0), woken: make(chan types.UID, 1024)}
 	b.plugin = b.newPlugin(args)
+	b.handle.plugin = b.plugin
 	return b
 }
 
@@ -431,6 +490,21 @@ type nodeLists struct {
 }
 
 func (l nodeLists) List() ([]fwk.NodeInfo, error) { return l.nodes, nil }
+func (l nodeLists) Get(name string) (fwk.NodeInfo, error) {
+	for _, node := range l.nodes {
+		if node.Node().Name == name {
+			return node, nil
+		}
+	}
+	return nil, fmt.Errorf("node %s is not known", name)
+}
+
+type mutableSnapshot struct {
+	fwk.MutableSnapshotSharedLister
+	lists nodeLists
+}
+
+func (s mutableSnapshot) NodeInfos() fwk.NodeInfoLister { return s.lists }
 
 // statuses is what the plugins said of each node.
 type statuses map[string]*fwk.Status

@@ -13,12 +13,16 @@ const (
 	reasonUnknownNode = "node(s) not known to the GPU topology service yet"
 )
 
-// Filter reads the verdict that PreFilter fetched. It stands for itself, because
-// the framework tries a nominated node without regard to the candidates.
+// Filter reads the verdict that PreFilter fetched, or in a dry run what would be
+// true after the eviction. It stands for itself, because the framework tries a
+// nominated node without regard to the candidates.
 func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, node fwk.NodeInfo) *fwk.Status {
 	c := readCycle(state)
 	if c == nil || c.kind == cycleAdvisory {
 		return nil
+	}
+	if c.dryRun != nil {
+		return c.dryRun.refusal(node.Node().Name, c.removed)
 	}
 	return c.verdict.refusal(node.Node().Name)
 }

@@ -32,6 +32,8 @@ type link struct {
 	missed atomic.Bool
 	// following: the stream of changes is open, so that the service says which refused pods a change helps.
 	following atomic.Bool
+	// preemptionRests: a Preempt call came to nothing a moment ago, so that none is made.
+	preemptionRests atomic.Bool
 
 	ctx     context.Context
 	stop    context.CancelFunc

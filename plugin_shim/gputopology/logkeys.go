@@ -14,4 +14,5 @@ const (
 	logVerdict    = "verdict"
 	logOutcome    = "outcome"
 	logRemedy     = "remedy"
+	logVictims    = "victims"
 )

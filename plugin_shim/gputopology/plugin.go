@@ -6,6 +6,8 @@
 //	prefilter.go   eligible nodes, the Filter call, at most 16 candidates
 //	filter.go      reads the answer for one node
 //	postfilter.go  none of the candidates passed: all nodes are looked at next (the wide cycle)
+//	preempt.go     none of all nodes passed: the Preempt call; eviction.go has the victims evicted,
+//	               removed.go says what Filter answers while that is tried out
 //	prescore.go    the Score call, in wide cycles only
 //	score.go       reads the scores
 //	reserve.go     the Reserve call; Unreserve ends what it holds
@@ -29,6 +31,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/defaultpreemption"
 )
 
 const (
@@ -39,6 +42,7 @@ const (
 )
 
 var (
+	_ fwk.PreEnqueuePlugin  = (*Plugin)(nil)
 	_ fwk.PreFilterPlugin   = (*Plugin)(nil)
 	_ fwk.FilterPlugin      = (*Plugin)(nil)
 	_ fwk.PostFilterPlugin  = (*Plugin)(nil)
@@ -60,6 +64,8 @@ type Plugin struct {
 	pods     corev1client.PodsGetter
 	handle   fwk.Handle
 	teller   *teller
+	// preemption is the in-tree one, which the profile switches off: ours passes on to it what it is for.
+	preemption *defaultpreemption.DefaultPreemption
 }
 
 // New is the plugin's factory. It fails for bad args only: the service may come later.
@@ -68,12 +74,19 @@ func New(ctx context.Context, obj runtime.Object, h fwk.Handle) (fwk.Plugin, err
 	if err != nil {
 		return nil, err
 	}
+	preemption, err := newPreemption(ctx, h)
+	if err != nil {
+		return nil, err
+	}
 	registerMetrics()
 	link, err := acquireLink(ctx, args.Endpoint, h)
 	if err != nil {
 		return nil, err
 	}
-	return &Plugin{args: args, link: link, eligible: newEligibility(), pods: h.ClientSet().CoreV1(), handle: h, teller: newTeller(h.ClientSet())}, nil
+	return &Plugin{
+		args: args, link: link, eligible: newEligibility(), pods: h.ClientSet().CoreV1(), handle: h,
+		teller: newTeller(h.ClientSet()), preemption: preemption,
+	}, nil
 }
 
 // Name returns the plugin's name.

@@ -14,23 +14,34 @@ import (
 const reasonWiden = "The nodes with the best GPUs lack something else: all nodes are looked at next."
 
 // PostFilter runs when no node passed. If only the candidates were looked at,
-// the pod is tried again at once with all nodes. DefaultPreemption comes after
-// it and is stopped (by UnschedulableAndUnresolvable) where it could only evict
-// in vain: while other nodes were not looked at, and where GPUs are what lacks.
+// the pod is tried again at once with all nodes. Otherwise pods of lower priority
+// may have to go: for GPUs the service says which, for other pods the in-tree
+// preemption does. Where GPUs are what lacks and no eviction helps, plugins that
+// come after ours could only evict in vain, and are stopped (by UnschedulableAndUnresolvable).
 func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, statuses fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	c := readCycle(state)
 	switch {
-	case c != nil && c.kind == cycleNarrow:
+	case c == nil && asksForGPUs(pod, p.args.Resources):
+		return nil, fwk.NewStatus(fwk.Unschedulable) // Refused before the service was asked.
+	case c == nil || c.kind == cycleAdvisory:
+		return p.preemption.PostFilter(ctx, state, pod, statuses)
+	case c.kind == cycleNarrow:
 		klog.FromContext(ctx).V(3).Info("No candidate passed the other plugins; looking at all nodes", logPod, klog.KObj(pod), logPodUID, pod.UID)
 		p.tell(pod, reasonWiden)
 		p.link.waiting.widen(pod.UID)
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, reasonWiden)
-	case c != nil && c.kind == cycleRefused:
-		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable)
-	case c != nil && c.kind == cycleWide:
+	case c.kind == cycleWide:
 		p.tellWide(pod, statuses)
 	}
-	return nil, fwk.NewStatus(fwk.Unschedulable)
+	return p.preempt(ctx, state, pod, statuses)
+}
+
+// stillRefused is the status of a cycle that no eviction helps.
+func (c *cycle) stillRefused() *fwk.Status {
+	if c.kind == cycleRefused {
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable)
+	}
+	return fwk.NewStatus(fwk.Unschedulable)
 }
 
 // tellWide tells what the wide cycle found: the framework's own Event would not show after that of the narrow one.

@@ -44,7 +44,7 @@ func TestWideCycle(t *testing.T) {
 			t.Errorf("score of %s is %d, want %d", name, score, want)
 		}
 	}
-	// Preemption is as without the plugin from here on; what was found is told apart from what the narrow cycle found.
+	// No node has pods that could go; what was found is told apart from what the narrow cycle found.
 	b.handle.nodes = nodesNamed(abc...)
 	found := statuses{
 		"a": fwk.NewStatus(fwk.Unschedulable, "Insufficient cpu"),
@@ -76,12 +76,6 @@ func TestWideCyclesEndWithTheBinding(t *testing.T) {
 	if b.plugin.link.waiting.isWide(pod.UID) {
 		t.Error("the bound pod is still remembered")
 	}
-}
-
-func TestPostFilterLeavesOtherPodsToThePluginsAfterIt(t *testing.T) {
-	b := newTestBench(t, nil)
-	_, got := b.plugin.PostFilter(b.ctx, newState(), plainPod("p"), nil)
-	wantStatus(t, got, fwk.Unschedulable, "")
 }
 
 func TestScoreVerdicts(t *testing.T) {

@@ -50,10 +50,6 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 	return p.conclude(c, pod, answer)
 }
 
-// PreFilterExtensions has nothing to add or remove: until preemption is decided
-// by the service a dry run repeats the verdict, and nobody is evicted for GPUs.
-func (p *Plugin) PreFilterExtensions() fwk.PreFilterExtensions { return nil }
-
 // ask makes the one Filter call, and a second one if the first shows that the table at hand is another or too short to
 // refuse by.
 func (p *Plugin) ask(ctx context.Context, c *cycle, pod *v1.Pod, nodes []fwk.NodeInfo) (*pb.FilterResponse, *table, error) {
@@ -81,13 +77,13 @@ func (p *Plugin) filterCall(ctx context.Context, c *cycle, pod *v1.Pod, nodes []
 	if p.link.client.breaker.isOpen() {
 		return nil, &unavailableError{endpoint: p.args.Endpoint}
 	}
-	eligible := p.eligible.of(klog.FromContext(ctx), pod, nodes, t)
+	c.eligible = p.eligible.of(klog.FromContext(ctx), pod, nodes, t)
 	ctx, cancel := context.WithTimeout(ctx, p.args.FilterTimeout.Duration)
 	defer cancel()
 	return p.link.client.Filter(ctx, &pb.FilterRequest{
 		Attempt:  c.attempt,
 		Pod:      c.pod,
-		Eligible: &pb.NodeSet{Epoch: t.epoch, Bitmap: eligible, Known: uint32(len(t.names))},
+		Eligible: &pb.NodeSet{Epoch: t.epoch, Bitmap: c.eligible, Known: uint32(len(t.names))},
 	})
 }
 

@@ -150,9 +150,9 @@ func TestPreFilterVerdicts(t *testing.T) {
 			if test.want == fwk.Error {
 				return
 			}
-			// Preemption comes next: it must learn nothing to evict for, and be stopped.
+			// Other plugins that preempt come next: they must learn nothing to evict for, and be stopped.
 			wantStatus(t, b.plugin.Filter(b.ctx, state.Clone(), pod, nodeNamed("a")), fwk.Unschedulable, reasonNotFree)
-			_, got = b.plugin.PostFilter(b.ctx, state, pod, nil)
+			_, got = b.plugin.PostFilter(b.ctx, state, pod, statuses{})
 			wantStatus(t, got, fwk.UnschedulableAndUnresolvable, "")
 		})
 	}
@@ -228,6 +228,7 @@ func TestFallbackCountsGPUsAndSaysSo(t *testing.T) {
 	b := newTestBench(t, map[string]string{"onUnavailable": "fallback"})
 	api := recordBinding(b.api)
 	pod := gpuPod("p", 1)
+	pod.Annotations = map[string]string{annotationGPUs: `{"main":["index:0"]}`, annotationPlacement: "best", "mine": "kept"}
 	state, result, got := b.preFilter(pod, nodesNamed(abc...))
 	wantStatus(t, got, fwk.Success, "")
 	if !result.AllNodes() {
@@ -238,7 +239,11 @@ func TestFallbackCountsGPUsAndSaysSo(t *testing.T) {
 	wantStatus(t, b.plugin.Reserve(b.ctx, state, pod, "a"), fwk.Success, "")
 	wantStatus(t, b.plugin.Bind(b.ctx, state, pod, "a"), fwk.Success, "")
 	binding := receive(t, api, "the Binding")
-	if len(binding.Annotations) != 1 || !strings.Contains(binding.Annotations[annotationPlacement], `"advisory":true`) {
+	if !strings.Contains(binding.Annotations[annotationPlacement], `"advisory":true`) {
+		t.Errorf("annotations are %v", binding.Annotations)
+	}
+	// What the pod's maker wrote under our keys must not count.
+	if gpus, written := binding.Annotations[annotationGPUs]; !written || gpus != "" || len(binding.Annotations) != 2 {
 		t.Errorf("annotations are %v", binding.Annotations)
 	}
 }

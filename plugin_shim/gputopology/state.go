@@ -1,6 +1,8 @@
 package gputopology
 
 import (
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	pb "pyscheduler.io/plugin-shim/gen/pyscheduler/v1"
@@ -29,7 +31,9 @@ type cycle struct {
 	kind    cycleKind
 	attempt *pb.Attempt
 	pod     *pb.Pod
-	verdict verdict
+	// eligible are the nodes that the service was asked about.
+	eligible bitmap
+	verdict  verdict
 	// scores holds the scores of the ranked nodes by index; nodes that are not in it score 0.
 	scores map[uint32]int64
 	// mayHold is true once a Reserve call was sent that was not refused.
@@ -38,6 +42,9 @@ type cycle struct {
 	annotations map[string]string
 	// doubt is set if the outcome of the Binding is unknown.
 	doubt *doubt
+	// dryRun is set, on clones, while an eviction is tried out; removed are the pods that are gone there.
+	dryRun  *dryRun
+	removed sets.Set[types.UID]
 }
 
 // verdict is the answer to the Filter call, with the table that its bits refer to.
@@ -51,6 +58,7 @@ type verdict struct {
 // Clone copies what later steps may set; the answer itself is read-only and shared.
 func (c *cycle) Clone() fwk.StateData {
 	clone := *c
+	clone.removed = c.removed.Clone()
 	return &clone
 }
 

@@ -148,7 +148,7 @@ class Ledger:
             return set()
         if held is not None and held.state not in _YIELDING and held.node == node:
             # The value first seen at the binding stands; later edits are ignored.
-            return set()
+            return self._put(replace(held, terminating=True)) if pod.terminating and not held.terminating else set()
         believed, distrust, rival = self._judged(pod, node, facts)
         touched: set[int] = set()
         # What is bound is a fact; a reservation of the same GPUs is not.
@@ -169,6 +169,7 @@ class Ledger:
                 bound_at=pod.bound_at,
                 priority=pod.priority,
                 gang=pod.gang,
+                terminating=pod.terminating,
                 rival=rival,
             )
         )

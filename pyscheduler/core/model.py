@@ -169,7 +169,8 @@ class PodFacts:
     `node` is None while the pod is not bound. `gpus` is the parsed annotation
     ``pyscheduler.io/gpus`` (container to handles), None if absent or unreadable.
     `bound_at` is the Unix time in seconds of its binding, 0 if not known.
-    `claimed` is true where the devices come from a resource claim. `gang` is true for a member of a group of pods.
+    `claimed` is true where the devices come from a resource claim. `gang` is true for a member of a group of pods,
+    `terminating` for a pod that is being deleted.
     """
 
     uid: PodUid
@@ -184,6 +185,7 @@ class PodFacts:
     claimed: bool = False
     priority: int = 0
     gang: bool = False
+    terminating: bool = False
 
 
 def binding_order(pod: PodFacts) -> tuple[float, PodUid]:

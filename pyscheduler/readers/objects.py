@@ -97,6 +97,7 @@ class ObjectReader:
             bound_at=_bound_at(status.get("conditions") or ()),
             claimed=bool(status.get("extendedResourceClaimStatus")),
             priority=spec.get("priority") or 0,
+            terminating=bool(meta.get("deletionTimestamp")),
             gang=not _GROUP_KEYS.isdisjoint((*(meta.get("labels") or ()), *(meta.get("annotations") or ()))),
         )
 

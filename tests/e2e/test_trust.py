@@ -111,8 +111,6 @@ EDITS: Final[Mapping[str, Forgery]] = {
     "to-too-many": Forgery(value=lambda node, _: named(uuids(node, *range(8))), why="another number"),
 }
 
-FALLBACK = "a pod that is bound while the service is away keeps the annotation that its maker gave it, and it counts"
-
 
 def _others(node: str, theirs: list[str]) -> list[str]:
     return [uuid for uuid in uuids(node, *range(GPUS_OF_NODE)) if uuid not in theirs]
@@ -121,10 +119,6 @@ def _others(node: str, theirs: list[str]) -> list[str]:
 def _indices(node: str, handles: list[str]) -> list[str]:
     all_of_node = uuids(node, *range(GPUS_OF_NODE))
     return [f"index:{all_of_node.index(handle)}" for handle in handles]
-
-
-def _bug(reason: str) -> pytest.MarkDecorator:
-    return pytest.mark.xfail(strict=True, reason=reason)
 
 
 def _params(cases: Mapping[str, Forgery]) -> pytest.MarkDecorator:
@@ -333,7 +327,6 @@ def test_gpus_that_an_agent_reports_of_a_foreign_pod_cannot_be_named_by_another(
 
 
 @pytest.mark.long
-@_bug(FALLBACK)
 def test_annotation_of_a_pod_that_was_bound_while_the_service_was_away_is_not_believed(
     control_plane: ControlPlane, own: Workspace
 ) -> None:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
 	"k8s.io/kubernetes/pkg/scheduler"
 	"k8s.io/kubernetes/pkg/scheduler/apis/config"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 
 	"pyscheduler.io/plugin-shim/gputopology"
 )
@@ -62,11 +64,24 @@ func TestRecommendedConfiguration(t *testing.T) {
 			t.Errorf("%s comes last at %s: a pod that others refuse costs a call", last, point)
 		}
 	}
+	// It does itself what the in-tree preemption does, and holds pods back while their victims are evicted.
+	if !enabled(plugins.PreEnqueue, gputopology.Name) {
+		t.Errorf("%s is not asked at preEnqueue", gputopology.Name)
+	}
+	for point, set := range map[string]config.PluginSet{"preEnqueue": plugins.PreEnqueue, "postFilter": plugins.PostFilter} {
+		if enabled(set, names.DefaultPreemption) {
+			t.Errorf("%s is enabled at %s", names.DefaultPreemption, point)
+		}
+	}
 	for _, plugin := range plugins.Score.Enabled {
 		if plugin.Name == gputopology.Name && plugin.Weight != 10000 {
 			t.Errorf("weight %d", plugin.Weight)
 		}
 	}
+}
+
+func enabled(set config.PluginSet, name string) bool {
+	return slices.ContainsFunc(set.Enabled, func(plugin config.Plugin) bool { return plugin.Name == name })
 }
 
 func TestReplacingTheDefaultSchedulerLeavesItsProfileAlone(t *testing.T) {
@@ -78,11 +93,12 @@ func TestReplacingTheDefaultSchedulerLeavesItsProfileAlone(t *testing.T) {
 	}
 	plugins := sched.Profiles["default-scheduler"].ListPlugins()
 	for _, set := range []config.PluginSet{plugins.PreFilter, plugins.Filter, plugins.Score, plugins.Bind} {
-		for _, plugin := range set.Enabled {
-			if plugin.Name == gputopology.Name {
-				t.Error("the plugin is in the default profile")
-			}
+		if enabled(set, gputopology.Name) {
+			t.Error("the plugin is in the default profile")
 		}
+	}
+	if !enabled(plugins.PostFilter, names.DefaultPreemption) {
+		t.Error("the default profile has lost its preemption")
 	}
 }
 
