@@ -11,6 +11,7 @@ from deploy.local.api import Object
 from deploy.local.control_plane import ControlPlane, Mode, Options
 from deploy.local.scheduler_config import DEFAULT_PROFILE, GPU_PROFILE
 from deploy.local.workspace import Workspace, annotation
+from tests.e2e.test_control_plane import ENDS_AFTER_1_S
 
 GPUS = "pyscheduler.io/gpus"
 
@@ -64,7 +65,7 @@ def test_pod_that_a_user_binds_to_a_node_himself_holds_what_it_asks_for(workspac
 
 def test_completed_pod_gives_its_gpus_back(workspace: Workspace) -> None:
     workspace.add_nodes("a100-pcie-bridged")
-    workspace.add_indexed_job("done", 1, workspace.pod_spec(4))
+    workspace.add_indexed_job("done", 1, workspace.pod_spec(4), ENDS_AFTER_1_S)
     workspace.api.wait_for(workspace.pods, lambda pod: "nodeName" in pod["spec"])
     workspace.add_pod("next", workspace.pod_spec(4))
     workspace.wait_job("done", "Complete")
