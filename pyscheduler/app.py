@@ -48,6 +48,8 @@ __all__ = ["Service", "serve"]
 
 # Terminal pods hold nothing: the server leaves them out, and tells of a pod that becomes one as of a deleted one.
 LIVE_PODS = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
+# Seconds without an open watch that are worth telling: the server ends each every few minutes, and it is opened again at once.
+BLIND_S = 1.0
 # Seconds that calls under way get at the end.
 GRACE_S = 2.0
 # Seconds that nodes wait for the objects that describe them.
@@ -210,7 +212,10 @@ class Service:
 
     def _readyz(self) -> tuple[int, bytes]:
         if self._ready.is_set():
-            return 200, b"ok\n"
+            # What is known goes on to count: the scheduler can bind nothing either while the API server is away.
+            blind = [f"{w.kind} for {w.blind_s():.0f} s" for w in (self._node_watch, self._pod_watch) if w.blind_s() > BLIND_S]
+            told = f", but changes are not seen of {' and '.join(blind)}: is the API server up and reachable?" if blind else ""
+            return 200, f"ok{told}\n".encode()
         missing = "nodes" if not self._node_watch.listed.is_set() else "pods"
         return 503, f"not ready: the list of {missing} has not been read yet\n".encode()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -37,12 +37,22 @@ class Metrics:
         self._findings = Gauge(
             "pyscheduler_findings", "What lint found in the cluster.", ("code", "severity"), registry=self._registry
         )
+        self._blind = Gauge(
+            "pyscheduler_watch_blind_seconds",
+            "For how long changes may have been missed: 0 while the watch is open.",
+            ("kind",),
+            registry=self._registry,
+        )
         self._ready = Gauge("pyscheduler_ready", "1 once all nodes and pods have been read.", registry=self._registry)
         self._leads = Gauge(
             "pyscheduler_leads",
             "1 while the scheduler beside this service is the elected one, or the only one.",
             registry=self._registry,
         )
+
+    def watch_blindness(self, kind: str, seconds: Callable[[], float]) -> None:
+        """Expose for how long changes of a kind may have been missed."""
+        self._blind.labels(kind).set_function(seconds)
 
     def watch_cluster(self, cluster: Cluster, lock: threading.Lock) -> None:
         """Expose the cluster's gauges."""

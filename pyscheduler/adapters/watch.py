@@ -91,6 +91,7 @@ class Watcher(Generic[T]):
         self._lists = _Spacing(clock)
         # Since when no watch is open; None while one is.
         self._blind_since: float | None = clock()
+        metrics.watch_blindness(kind, self.blind_s)
         self.listed = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"watch-{kind}", daemon=True)
 

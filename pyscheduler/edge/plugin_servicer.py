@@ -73,7 +73,7 @@ class PluginServicer(scheduler_pb2_grpc.SchedulerPluginServicer):
         self, request: pb.ChangesRequest, context: grpc.ServicerContext
     ) -> Iterator[pb.ChangesResponse]:
         """Stream what grew until the shim goes away."""
-        subscription = self._changes.subscribe()
+        subscription = self._changes.subscribe(context.cancel)
         context.add_callback(subscription.close)
         yield from subscription
 

@@ -27,7 +27,11 @@ CALLS_MAX = 64
 
 
 class EdgeServer:
-    """Serves until `stop`. Health says NOT_SERVING until `serving` is called."""
+    """Serves until `stop`.
+
+    Health says NOT_SERVING until `serving` is called, and SERVING from then on. While the API server is away that stays so:
+    what is known and what was reserved still holds, and nothing could be bound anyway. How old it is, /readyz says.
+    """
 
     def __init__(self, path: Path, plugin: PluginServicer, inspect: InspectServicer) -> None:
         _claim(path)
