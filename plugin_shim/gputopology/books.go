@@ -38,7 +38,6 @@ type keeper interface {
 type books struct {
 	service keeper
 	lister  corev1listers.PodLister
-	session int64
 	host    string
 	// kick asks the worker to send now.
 	kick chan struct{}
@@ -46,10 +45,13 @@ type books struct {
 	// an Unreserve must not arrive after it.
 	sending sync.Mutex
 
-	mu sync.Mutex
+	mu      sync.Mutex
+	session int64
 	// begun is the newest attempt; all up to decided have had their answer from Reserve, if they asked.
 	begun, decided uint64
 	held           map[types.UID]*holding
+	// ranked: the session is compared with the newest one that the service knew of.
+	ranked bool
 	// endings are the newest Unreserve of each pod that is not acknowledged.
 	endings map[types.UID]*pb.UnreserveRequest
 	// nominated are the pods that Preempt holds GPUs for: a pod stays among them while it is reserved, for the service
@@ -96,14 +98,26 @@ func (b *books) begin() *pb.Attempt {
 	return b.attempt(b.begun)
 }
 
+// outrank makes this session newer than the newest that the service knows of, which may be of a later time if the
+// clock has stepped back since. Only once, at its start: one that goes on after others took over stays superseded.
+func (b *books) outrank(newest int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.ranked && newest >= b.session {
+		b.session = newest + 1
+	}
+	b.ranked = true
+}
+
+// attempt needs the lock.
 func (b *books) attempt(number uint64) *pb.Attempt {
 	return &pb.Attempt{Session: b.session, Host: b.host, Number: number}
 }
 
-func (b *books) newest() uint64 {
+func (b *books) newest() *pb.Attempt {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.begun
+	return b.attempt(b.begun)
 }
 
 // hold records the GPUs that Reserve gave.

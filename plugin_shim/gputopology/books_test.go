@@ -2,9 +2,11 @@ package gputopology
 
 import (
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	fwk "k8s.io/kube-scheduler/framework"
 
 	pb "pyscheduler.io/plugin-shim/gen/pyscheduler/v1"
 )
@@ -50,6 +52,29 @@ func TestAnEarlierEndingDoesNotReplaceALaterOne(t *testing.T) {
 	books.doubt("uid", books.attempt(4))
 	if left := books.unacknowledged(); len(left) != 1 || left[0].GetAttempt().GetNumber() != 5 {
 		t.Errorf("left: %v", left)
+	}
+}
+
+func TestANewSessionIsNewerThanAllThatTheServiceKnows(t *testing.T) {
+	service := newFakeService(abc...)
+	ahead := time.Now().Add(time.Hour).UnixNano()
+	service.newestSession, service.filter = ahead, service.feasible(0)
+	b := connected(t, service, nil)
+	// The first cycle may have begun before the service was asked.
+	b.preFilter(gpuPod("p", 1), nodesNamed(abc...))
+	state, _, got := b.preFilter(gpuPod("p", 1), nodesNamed(abc...))
+	wantStatus(t, got, fwk.Success, "")
+	if session := readCycle(state).attempt.GetSession(); session != ahead+1 {
+		t.Errorf("the session is %d, want %d", session, ahead+1)
+	}
+}
+
+func TestASessionThatWasSupersededStaysSo(t *testing.T) {
+	books := newBooks(nil, nil, 5, "host")
+	books.outrank(3)
+	books.outrank(9)
+	if session := books.newest().GetSession(); session != 5 {
+		t.Errorf("the session is %d, want 5", session)
 	}
 }
 

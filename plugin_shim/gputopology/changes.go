@@ -45,7 +45,7 @@ func (l *link) followOnce(ctx context.Context) (connected bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer l.following.Store(false)
-	stream, err := l.client.Changes(ctx, &pb.ChangesRequest{Attempt: l.books.attempt(l.books.newest())})
+	stream, err := l.client.Changes(ctx, &pb.ChangesRequest{Attempt: l.books.newest()})
 	if err != nil {
 		return false, err
 	}

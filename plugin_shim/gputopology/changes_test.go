@@ -161,7 +161,7 @@ func awayPlugin(tb testing.TB) *Plugin {
 	args := defaultArgs()
 	args.Endpoint = client.endpoint
 	return &Plugin{args: args, eligible: newEligibility(), link: &link{
-		client: client, tables: newTables(client, client.endpoint), waiting: newWaiting(discard, nil), books: newBooks(client, nil, 1, "host"),
+		client: client, tables: newTables(client, client.endpoint, func(int64) {}), waiting: newWaiting(discard, nil), books: newBooks(client, nil, 1, "host"),
 	}}
 }
 

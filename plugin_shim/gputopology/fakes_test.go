@@ -66,7 +66,9 @@ type fakeService struct {
 	unreserve func(*pb.UnreserveRequest) error
 	preempt   func(*pb.PreemptRequest) (*pb.PreemptResponse, error)
 	conflict  []string
-	calls     map[string]int
+	// newestSession is what it says in Nodes.
+	newestSession int64
+	calls         map[string]int
 	// resyncs and unreserves carry every request.
 	resyncs    chan *pb.ResyncRequest
 	unreserves chan *pb.UnreserveRequest
@@ -114,7 +116,7 @@ func (f *fakeService) Nodes(_ context.Context, request *pb.NodesRequest) (*pb.No
 	if request.GetEpoch() == f.epoch {
 		first = request.GetKnown()
 	}
-	return &pb.NodesResponse{Epoch: f.epoch, First: first, Names: f.names[first:]}, nil
+	return &pb.NodesResponse{Epoch: f.epoch, First: first, Names: f.names[first:], NewestSession: f.newestSession}, nil
 }
 
 func (f *fakeService) Filter(_ context.Context, request *pb.FilterRequest) (*pb.FilterResponse, error) {

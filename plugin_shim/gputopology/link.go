@@ -88,11 +88,12 @@ func newLink(ctx context.Context, endpoint string, h fwk.Handle) (*link, error) 
 	}
 	logger := klog.LoggerWithName(klog.FromContext(ctx), Name)
 	lister := h.SharedInformerFactory().Core().V1().Pods().Lister()
+	books := newBooks(client, lister, time.Now().UnixNano(), host)
 	l := &link{
 		client:  client,
-		tables:  newTables(client, endpoint),
+		tables:  newTables(client, endpoint, books.outrank),
 		waiting: newWaiting(logger, h),
-		books:   newBooks(client, lister, time.Now().UnixNano(), host),
+		books:   books,
 		lister:  lister,
 	}
 	l.ctx, l.stop = context.WithCancel(klog.NewContext(ctx, logger))

@@ -88,12 +88,14 @@ type tables struct {
 	service  nodeLister
 	endpoint string
 	newest   atomic.Pointer[table]
+	// outrank is told the newest session that the service knows of.
+	outrank func(session int64)
 	// turn holds one token: a fetch at a time, and a waiting one gives up with its context.
 	turn chan struct{}
 }
 
-func newTables(service nodeLister, endpoint string) *tables {
-	t := &tables{service: service, endpoint: endpoint, turn: make(chan struct{}, 1)}
+func newTables(service nodeLister, endpoint string, outrank func(session int64)) *tables {
+	t := &tables{service: service, endpoint: endpoint, outrank: outrank, turn: make(chan struct{}, 1)}
 	t.newest.Store(&table{})
 	return t
 }
@@ -118,6 +120,7 @@ func (t *tables) fetch(ctx context.Context) (*table, error) {
 	if next == nil {
 		return nil, &nonsenseError{endpoint: t.endpoint, method: "Nodes", what: "names that do not continue the table"}
 	}
+	t.outrank(answer.GetNewestSession())
 	t.newest.Store(next)
 	return next, nil
 }

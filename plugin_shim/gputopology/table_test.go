@@ -77,7 +77,7 @@ func TestFetchDoesNotWaitLongerThanItsContextForAnother(t *testing.T) {
 		tables := newTables(nodeListerFunc(func(ctx context.Context) (*pb.NodesResponse, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
-		}), "unix:///x")
+		}), "unix:///x", func(int64) {})
 		go func() { _, _ = tables.fetch(stuck) }()
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -93,7 +93,7 @@ func TestFetchDoesNotWaitLongerThanItsContextForAnother(t *testing.T) {
 func TestFetchRefusesEpochZero(t *testing.T) {
 	tables := newTables(nodeListerFunc(func(context.Context) (*pb.NodesResponse, error) {
 		return &pb.NodesResponse{Names: []string{"a"}}, nil
-	}), "unix:///x")
+	}), "unix:///x", func(int64) {})
 	var nonsense *nonsenseError
 	if _, err := tables.fetch(t.Context()); !errors.As(err, &nonsense) {
 		t.Errorf("got %v", err)

@@ -82,7 +82,8 @@ class PluginServicer(scheduler_pb2_grpc.SchedulerPluginServicer):
             table = self._planner.cluster.table
             first = min(request.known, len(table)) if request.epoch == table.epoch else 0
             fields.update(first=first, names=len(table) - first)
-            return pb.NodesResponse(epoch=table.epoch, first=first, names=table.names[first:])
+            session = self._planner.cluster.ledger.session()
+            return pb.NodesResponse(epoch=table.epoch, first=first, names=table.names[first:], newest_session=session)
 
     def _filter(self, request: pb.FilterRequest, fields: Fields) -> pb.FilterResponse:
         attempt, pod, eligible = codec.attempt(request.attempt), codec.pod(request.pod), codec.eligible(request.eligible)

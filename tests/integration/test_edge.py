@@ -111,6 +111,29 @@ def test_node_table_is_sent_from_where_the_caller_stands(edge: Edge) -> None:
     assert list(edge.stub.Nodes(scheduler_pb2.NodesRequest(epoch=9, known=1)).names) == ["n1", "n2"]
 
 
+def test_newest_session_is_told_so_that_a_shim_that_starts_takes_a_larger_one(edge: Edge) -> None:
+    assert edge.stub.Nodes(scheduler_pb2.NodesRequest()).newest_session == 0
+    request = scheduler_pb2.ReserveRequest(attempt=_attempt(), pod=_pod(), epoch=1, node=0)
+    edge.stub.Reserve(request)
+    assert edge.stub.Nodes(scheduler_pb2.NodesRequest()).newest_session == request.attempt.session > 0
+
+
+def test_preempt_names_who_goes_and_holds_what_they_give_up(edge: Edge) -> None:
+    edge.planner.cluster.observe_pod(bound("low", "n1", 8, uuids("hgx-h100", "n1", *range(8))), 0.0)
+    nodes = scheduler_pb2.NodeSet(epoch=1, bitmap=b"\x01", known=2)
+    wanted = scheduler_pb2.Pod()
+    wanted.CopyFrom(_pod())
+    wanted.priority = 5
+    answer = edge.stub.Preempt(scheduler_pb2.PreemptRequest(attempt=_attempt(), pod=wanted, nodes=nodes))
+    assert (answer.verdict.code, answer.node, list(answer.victim_uids)) == (scheduler_pb2.Verdict.CODE_OK, 0, ["low"])
+    held = edge.planner.cluster.ledger.get(PodUid(wanted.uid))
+    assert held
+    assert tuple(answer.gpus) == held.gpus
+    other = scheduler_pb2.NodeSet(epoch=9, bitmap=b"\x01", known=2)
+    retried = edge.stub.Preempt(scheduler_pb2.PreemptRequest(attempt=_attempt(), pod=wanted, nodes=other))
+    assert retried.verdict.code == scheduler_pb2.Verdict.CODE_RETRY
+
+
 def test_other_table_is_retried_not_judged(edge: Edge) -> None:
     answer = _filter(edge, epoch=7)
     assert (answer.verdict.code, answer.epoch) == (scheduler_pb2.Verdict.CODE_RETRY, 1)

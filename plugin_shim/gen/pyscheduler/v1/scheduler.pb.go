@@ -380,7 +380,10 @@ type NodesResponse struct {
 	// Index of the first name in `names`. 0 when the epoch differs from the request's.
 	First uint32 `protobuf:"varint,2,opt,name=first,proto3" json:"first,omitempty"`
 	// Names of nodes first, first+1, ... Indices are never reused within an epoch. Empty if nothing is new.
-	Names         []string `protobuf:"bytes,3,rep,name=names,proto3" json:"names,omitempty"`
+	Names []string `protobuf:"bytes,3,rep,name=names,proto3" json:"names,omitempty"`
+	// The newest session that the service knows of, 0 if none. A shim that starts takes a larger one, once: the clock may
+	// have stepped back since its predecessor started.
+	NewestSession int64 `protobuf:"varint,4,opt,name=newest_session,json=newestSession,proto3" json:"newest_session,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -436,10 +439,17 @@ func (x *NodesResponse) GetNames() []string {
 	return nil
 }
 
+func (x *NodesResponse) GetNewestSession() int64 {
+	if x != nil {
+		return x.NewestSession
+	}
+	return 0
+}
+
 // Attempt identifies one scheduling cycle of one pod. Every mutating call carries it; an older one never changes anything.
 type Attempt struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Start time of the shim in Unix nanoseconds. Set by the shim. The larger is the newer; 0 is refused.
+	// Start time of the shim in Unix nanoseconds, or more: see NodesResponse.newest_session. Set by the shim. The larger is the newer; 0 is refused.
 	Session int64 `protobuf:"varint,1,opt,name=session,proto3" json:"session,omitempty"`
 	// Host name of the shim's pod. Set by the shim; recorded as the leader's identity in the placement annotation.
 	Host string `protobuf:"bytes,2,opt,name=host,proto3" json:"host,omitempty"`
@@ -1802,11 +1812,12 @@ const file_pyscheduler_v1_scheduler_proto_rawDesc = "" +
 	"\x05known\x18\x03 \x01(\rR\x05known\":\n" +
 	"\fNodesRequest\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x14\n" +
-	"\x05known\x18\x02 \x01(\rR\x05known\"Q\n" +
+	"\x05known\x18\x02 \x01(\rR\x05known\"x\n" +
 	"\rNodesResponse\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x14\n" +
 	"\x05first\x18\x02 \x01(\rR\x05first\x12\x14\n" +
-	"\x05names\x18\x03 \x03(\tR\x05names\"O\n" +
+	"\x05names\x18\x03 \x03(\tR\x05names\x12%\n" +
+	"\x0enewest_session\x18\x04 \x01(\x03R\rnewestSession\"O\n" +
 	"\aAttempt\x12\x18\n" +
 	"\asession\x18\x01 \x01(\x03R\asession\x12\x12\n" +
 	"\x04host\x18\x02 \x01(\tR\x04host\x12\x16\n" +

@@ -26,14 +26,16 @@ class NodesRequest(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., known: _Optional[int] = ...) -> None: ...
 
 class NodesResponse(_message.Message):
-    __slots__ = ("epoch", "first", "names")
+    __slots__ = ("epoch", "first", "names", "newest_session")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     FIRST_FIELD_NUMBER: _ClassVar[int]
     NAMES_FIELD_NUMBER: _ClassVar[int]
+    NEWEST_SESSION_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     first: int
     names: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, epoch: _Optional[int] = ..., first: _Optional[int] = ..., names: _Optional[_Iterable[str]] = ...) -> None: ...
+    newest_session: int
+    def __init__(self, epoch: _Optional[int] = ..., first: _Optional[int] = ..., names: _Optional[_Iterable[str]] = ..., newest_session: _Optional[int] = ...) -> None: ...
 
 class Attempt(_message.Message):
     __slots__ = ("session", "host", "number")
