@@ -66,6 +66,9 @@ demo: build ## run the main job on a real control plane with simulated GPU nodes
 demo-stop: setup ## end what `make demo KEEP=1` left running
 	@$(PY) -m deploy.local demo-stop
 
+chaos: build ## kill and stop processes while pods come and go; CHAOS="--seed 3 --seconds 300" for another run
+	@$(PY) -m deploy.local chaos $(CHAOS)
+
 test: setup ## run every test: lint, Python, Go, and end to end on the real control plane
 	@deploy/local/test.sh $(GO) short
 

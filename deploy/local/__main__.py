@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -21,6 +21,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+CHAOS_ROOT: Final = DEFAULT_ROOT.parent / "chaos"
 
 Folder = Annotated[Path, typer.Option("--dir", help="Folder that holds all state and the logs.")]
 
@@ -85,6 +87,28 @@ def show(
 def demo_stop(folder: Folder = DEMO_ROOT) -> None:
     """End a demo that was left running; its logs stay."""
     down(folder)
+
+
+@app.command("chaos")
+def run_chaos(
+    *,
+    folder: Folder = CHAOS_ROOT,
+    seconds: Annotated[float, typer.Option(min=1, help="How long faults go on.")] = 180,
+    pods: Annotated[int, typer.Option(min=1, help="Pods that come in that time, besides those that come with faults.")] = 300,
+    seed: Annotated[int, typer.Option(help="What the plans follow from.")] = 1,
+) -> None:
+    """Kill and stop processes while pods come and go; the exit code is 1 if a GPU was given twice or a pod was lost."""
+    from deploy.local import chaos  # noqa: PLC0415 - the other commands do not need it
+
+    def say(text: str) -> None:
+        print(text, flush=True)
+
+    with ControlPlane.start(Options(root=folder, release_delay_s=chaos.RELEASE_DELAY_S)) as plane:
+        report = chaos.run(plane, chaos.Options(seconds=seconds, pods=pods, seed=seed), say)
+    print("\n".join(report.lines()))
+    print(f"logs are in {Layout.of(folder).logs}")
+    if report.violations:
+        raise typer.Exit(1)
 
 
 @app.command(hidden=True)
