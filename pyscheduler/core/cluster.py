@@ -239,6 +239,10 @@ class Cluster:
         for uid in self._seen.difference(listed):
             self._gone(uid, deleted=True, now=now)
 
+    def expire(self, now: float) -> None:
+        """Note that time has passed."""
+        self.refresh(self.ledger.end_unlisted(now))
+
     # -- inside -----------------------------------------------------------------------------------------------------
 
     def _gone(self, uid: PodUid, *, deleted: bool, now: float) -> None:
@@ -247,7 +251,7 @@ class Cluster:
         self._early.pop(uid, None)
         held = self.ledger.get(uid)
         in_use = self._states[held.node].facts.in_use if held else None
-        reported = in_use is not None and uid in in_use
+        reported = None if in_use is None else uid in in_use
         self.refresh(self.ledger.see_gone(uid, deleted=deleted, reported=reported, now=now))
 
     def _take_early(self, name: str, now: float) -> None:

@@ -33,7 +33,8 @@ class Holding:
 
     `node` is the index in the node table. `since` is in seconds, on the clock
     of the caller. `annotations` are what Reserve answered, for a repeated call.
-    `priority`, `gang` and `terminating` are those of the pod. `victims` are the pods that are
+    `priority`, `gang` and `terminating` are those of the pod. `listed`: the node's agent
+    has reported its devices. `victims` are the pods that are
     evicted for a nominated one; `nominated_at` is since when GPUs are held for
     it, None if it is none, and stays while it is reserved. `rival` is the pod
     that was bound earlier and keeps a GPU that this one names, too.
@@ -54,6 +55,7 @@ class Holding:
     priority: int = 0
     gang: bool = False
     terminating: bool = False
+    listed: bool = False
     victims: tuple[PodUid, ...] = ()
     nominated_at: float | None = None
     rival: PodUid | None = None

@@ -20,10 +20,14 @@ from pyscheduler.core.holdings import Holding, HoldingState
 from pyscheduler.core.model import Attempt, Code, InUse, NodeFacts, PodFacts, PodUid, Verdict
 from pyscheduler.core.request import effective_gpus
 
-__all__ = ["MADE_ROOM", "TOMBSTONE_S", "Ledger"]
+__all__ = ["MADE_ROOM", "TOMBSTONE_S", "UNLISTED_S", "Ledger"]
 
 # How long a deleted pod's UID is remembered, in seconds: longer than any call of its can still be under way.
 TOMBSTONE_S = 600.0
+
+# Seconds for which the GPUs of a gone pod are held whose devices the node's agent has not reported: it may have given
+# them out just before, and tells of it a moment later.
+UNLISTED_S = 5.0
 
 # Why GPUs are held for a pod that is not reserved.
 MADE_ROOM = "preemption makes room for the pod"
@@ -50,6 +54,8 @@ class Ledger:
         self._tombstones: dict[PodUid, float] = {}
         self._nominated: set[PodUid] = set()
         self._rivals: set[PodUid] = set()
+        # Gone pods whose devices were never reported.
+        self._unlisted: set[PodUid] = set()
         self._session = 0
 
     def get(self, uid: PodUid) -> Holding | None:
@@ -70,7 +76,7 @@ class Ledger:
 
     def conflicts(self) -> list[Holding]:
         """Return the live pods that name a GPU which an earlier one, live as well, keeps; by UID."""
-        return [held for uid in sorted(self._rivals) if (held := self._holdings[uid]).rival in self._holdings]
+        return [held for uid in sorted(self._rivals) if self._is_live((held := self._holdings[uid]).rival)]
 
     def session(self) -> int:
         """Return the newest shim session seen, 0 if none."""
@@ -170,12 +176,13 @@ class Ledger:
                 priority=pod.priority,
                 gang=pod.gang,
                 terminating=pod.terminating,
+                listed=pod.uid in (facts.in_use or {}),
                 rival=rival,
             )
         )
 
-    def see_gone(self, uid: PodUid, *, deleted: bool, reported: bool, now: float) -> set[int]:
-        """Note that the pod is finished, or `deleted`. `reported`: its node's agent still lists its devices."""
+    def see_gone(self, uid: PodUid, *, deleted: bool, reported: bool | None, now: float) -> set[int]:
+        """Note that the pod is finished, or `deleted`. `reported`: its node's agent lists its devices; None: there is none."""
         if deleted:
             self._bury(uid, now)
         held = self._holdings.get(uid)
@@ -183,15 +190,26 @@ class Ledger:
             return set()
         if reported and held.state is not HoldingState.NOMINATED:
             reason = "the pod is gone, the node still holds its devices"
+            return self._put(replace(held, state=HoldingState.RELEASING, since=now, reason=reason, listed=True))
+        if reported is False and not held.listed and held.state not in _YIELDING:
+            reason = "the pod is gone, its node has not told of its devices"
             return self._put(replace(held, state=HoldingState.RELEASING, since=now, reason=reason))
         return self._drop(uid)
+
+    def end_unlisted(self, now: float) -> set[int]:
+        """Note that time has passed: devices of gone pods that no agent has told of since are free."""
+        late = [uid for uid in self._unlisted if now - self._holdings[uid].since > UNLISTED_S]
+        return set().union(*(self._drop(uid) for uid in late))
 
     def follow_report(self, node: int, reported: InUse) -> set[int]:
         """Note what the node's agent reports: it says which GPUs a pod really has, and when they are released."""
         touched: set[int] = set()
-        for held in list(self.on_node(node)):
-            handles = reported.get(held.uid)
-            if handles is None and held.state is HoldingState.RELEASING:
+        for holding in list(self.on_node(node)):
+            held, handles = holding, reported.get(holding.uid)
+            if handles and not held.listed:
+                held = replace(held, listed=True)
+                self._put(held)
+            if handles is None and held.state is HoldingState.RELEASING and held.listed:
                 touched |= self._drop(held.uid)
             elif handles and len(handles) == held.count and set(handles) != set(held.gpus) and held.state not in _YIELDING:
                 # A report of another number is of a moment in between: what is known stays.
@@ -213,6 +231,10 @@ class Ledger:
         return self._put(holding).union(*(self._drop(other.uid) for other in others))
 
     # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _is_live(self, uid: PodUid | None) -> bool:
+        held = self._holdings.get(uid) if uid is not None else None
+        return held is not None and held.state is not HoldingState.RELEASING
 
     def _judged(self, pod: PodFacts, node: int, facts: NodeFacts) -> tuple[tuple[str, ...], str, PodUid | None]:
         """Return the GPUs that the pod is taken to have, why it is foreign, and the pod that keeps what it names."""
@@ -272,6 +294,8 @@ class Ledger:
             self._nominated.add(holding.uid)
         if holding.rival is not None:
             self._rivals.add(holding.uid)
+        if holding.state is HoldingState.RELEASING and not holding.listed:
+            self._unlisted.add(holding.uid)
         self._by_node.setdefault(holding.node, {})[holding.uid] = holding
         return touched | {holding.node}
 
@@ -282,6 +306,7 @@ class Ledger:
         del self._by_node[held.node][uid]
         self._nominated.discard(uid)
         self._rivals.discard(uid)
+        self._unlisted.discard(uid)
         return {held.node}
 
 

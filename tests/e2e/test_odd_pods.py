@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from deploy.local import simulated_nodes
 from deploy.local.api import Object
 from deploy.local.control_plane import ControlPlane, Mode, Options
 from deploy.local.scheduler_config import DEFAULT_PROFILE, GPU_PROFILE
@@ -93,3 +94,14 @@ def test_two_schedulers_on_one_node_give_no_gpu_twice_and_who_came_too_late_is_t
                 workspace.wait_event(name, "needs 2 GPUs")
             elif name.startswith("ours"):
                 assert set(shares(pod)["main"]) <= set(given)
+
+
+def test_devices_of_pods_that_go_at_once_are_not_given_out_before_the_node_has_them_back(workspace: Workspace) -> None:
+    """Each pod is force-deleted as soon as it runs: often its node has not told of its devices yet."""
+    (node,) = workspace.add_nodes("hgx-h100")
+    simulated_nodes.simulate(workspace.api, node, {"releaseSeconds": 0.5})
+    for number in range(10):
+        workspace.add_pod(f"p{number}", workspace.pod_spec(8))
+        pod = workspace.wait_pod(f"p{number}", lambda item: item["status"].get("phase") in {"Running", "Failed"})
+        assert pod["status"]["phase"] == "Running", pod["status"]
+        workspace.delete_pod(f"p{number}")

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pyscheduler.core.holdings import HoldingState
+from pyscheduler.core.ledger import UNLISTED_S
 from pyscheduler.core.model import Code, NodeFacts, PodUid, binding_order
 from tests.builders import ALL, attempt, bound, machine, node, planner, pod, uuids
 
@@ -155,6 +156,31 @@ def test_devices_stay_held_after_the_pod_until_the_agent_lets_them_go() -> None:
     plan.cluster.observe_node(node("n1", in_use={}), 2.0)
     assert plan.cluster.ledger.get(PodUid("p")) is None
     assert plan.cluster.state(0).free == 8
+
+
+def test_devices_that_the_agent_has_not_told_of_yet_stay_held_for_a_moment() -> None:
+    """A pod that goes just after its start: its node gives out the devices, and tells of it after the pod is gone."""
+    plan = planner(node("n1", in_use={}))
+    plan.cluster.observe_pod(bound("p", "n1", 8, uuids(H100, "n1", *range(8))), 0.0)
+    plan.cluster.forget_pod(PodUid("p"), 1.0)
+    assert plan.cluster.state(0).free == 0
+    plan.cluster.observe_node(node("n1", in_use={PodUid("other"): ()}), 2.0)
+    assert plan.cluster.state(0).free == 0, "a report of others says nothing of it"
+    plan.cluster.observe_node(node("n1", in_use={PodUid("p"): uuids(H100, "n1", *range(8))}), 3.0)
+    plan.wake(2.0 + UNLISTED_S)
+    assert plan.cluster.state(0).free == 0, "told of by now"
+    plan.cluster.observe_node(node("n1", in_use={}), 20.0)
+    assert plan.cluster.state(0).free == 8
+
+
+def test_devices_that_no_agent_tells_of_are_free_after_a_moment() -> None:
+    plan = planner(node("n1", in_use={}))
+    plan.cluster.observe_pod(bound("p", "n1", 8, uuids(H100, "n1", *range(8))), 0.0)
+    plan.cluster.forget_pod(PodUid("p"), 1.0)
+    waiting = pod("q", 8)
+    assert plan.filter(attempt(1), waiting, ALL, 1.0 + UNLISTED_S).verdict.code is Code.UNSCHEDULABLE
+    assert plan.wake(1.1 + UNLISTED_S)[1] == [waiting.uid]
+    assert plan.filter(attempt(2), waiting, ALL, 1.2 + UNLISTED_S).verdict.code is Code.OK
 
 
 def test_without_an_agent_a_gone_pod_frees_its_gpus_at_once() -> None:
