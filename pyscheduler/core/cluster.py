@@ -20,6 +20,7 @@ from pyscheduler.core import bitmap
 from pyscheduler.core.explain import Hole
 from pyscheduler.core.fabric.fleet import Fleet
 from pyscheduler.core.fabric.tightness import Tightness
+from pyscheduler.core.holdings import HoldingState
 from pyscheduler.core.kinds import Kinds
 from pyscheduler.core.ledger import Ledger
 from pyscheduler.core.model import NodeFacts, PodFacts, PodUid, binding_order
@@ -91,8 +92,11 @@ class Cluster:
         if not state.present or len(holdings) == len(self.ledger.on_node(node)):
             return state
         facts, reported = state.facts, state.facts.in_use
-        if reported and not reported.keys().isdisjoint(hidden):
-            facts = replace(facts, in_use={uid: gpus for uid, gpus in reported.items() if uid not in hidden})
+        # A nominated pod that has devices by its agent's report is bound by others: these are not what is held for it.
+        nominated = {held.uid for held in self.ledger.on_node(node) if held.state is HoldingState.NOMINATED}
+        gone = set(hidden) - nominated
+        if reported and not reported.keys().isdisjoint(gone):
+            facts = replace(facts, in_use={uid: gpus for uid, gpus in reported.items() if uid not in gone})
         return derive(facts, holdings)
 
     def states(self) -> list[NodeState]:
@@ -216,7 +220,7 @@ class Cluster:
     def settle_pod(self, pod: PodFacts, now: float) -> None:
         """Note a pod as a live read shows it, which may be newer than what the watch has shown."""
         if pod.finished:
-            self._gone(pod.uid, deleted=False, now=now)
+            self._gone(pod.uid, now)
             return
         if pod.node is None:
             return
@@ -224,12 +228,16 @@ class Cluster:
         node = self.table.index_of(pod.node)
         if node is None:
             self._early[pod.uid] = pod
+            held = self.ledger.get(pod.uid)
+            if held is not None and held.state in (HoldingState.RESERVED, HoldingState.DOUBTFUL, HoldingState.NOMINATED):
+                # It is bound elsewhere.
+                self.refresh(self.ledger.drop(held))
         else:
             self.refresh(self.ledger.see_bound(pod, node, now, self._states[node].facts))
 
     def forget_pod(self, uid: PodUid, now: float) -> None:
         """Note that the Pod object is gone."""
-        self._gone(uid, deleted=True, now=now)
+        self._gone(uid, now)
 
     def forget_other_pods(self, listed: Collection[PodUid], now: float) -> None:
         """Note that a full list of pods held these: all others that the watch has shown are gone.
@@ -237,22 +245,23 @@ class Cluster:
         Others are not: a pod that the shim asked about, or that was read live, may be newer than the list.
         """
         for uid in self._seen.difference(listed):
-            self._gone(uid, deleted=True, now=now)
+            self._gone(uid, now)
 
     def expire(self, now: float) -> None:
         """Note that time has passed."""
         self.refresh(self.ledger.end_unlisted(now))
+        self.refusals.expire(now)
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
-    def _gone(self, uid: PodUid, *, deleted: bool, now: float) -> None:
+    def _gone(self, uid: PodUid, now: float) -> None:
         self.refusals.clear(uid)
         self._seen.discard(uid)
         self._early.pop(uid, None)
         held = self.ledger.get(uid)
         in_use = self._states[held.node].facts.in_use if held else None
         reported = None if in_use is None else uid in in_use
-        self.refresh(self.ledger.see_gone(uid, deleted=deleted, reported=reported, now=now))
+        self.refresh(self.ledger.see_gone(uid, reported=reported, now=now))
 
     def _take_early(self, name: str, now: float) -> None:
         """Note the pods that were seen bound to this node before the node itself was seen."""

@@ -59,3 +59,8 @@ class Holding:
     victims: tuple[PodUid, ...] = ()
     nominated_at: float | None = None
     rival: PodUid | None = None
+
+    @property
+    def is_unbound(self) -> bool:
+        """Whether it is a reservation whose Binding was not seen yet."""
+        return self.state in (HoldingState.RESERVED, HoldingState.DOUBTFUL)

@@ -86,20 +86,30 @@ class Ledger:
 
     def refusal(self, attempt: Attempt, uid: PodUid) -> Verdict | None:
         """Return why this attempt may not reserve now, None if it may (or if it already has)."""
-        held, ended = self._holdings.get(uid), self._ended.get(uid)
+        ended = self._ended.get(uid)
         if attempt.session < self._session:
             return Verdict(Code.RETRY, "this scheduler instance was superseded by a newer one: it must stop scheduling")
         if uid in self._tombstones:
             return Verdict(Code.RETRY, "the pod was deleted")
         if ended is not None and attempt <= ended:
             return Verdict(Code.RETRY, "this scheduling attempt has already ended")
-        if held is None or held.attempt == attempt or held.state is HoldingState.NOMINATED:
-            return None
-        if held.state is HoldingState.DOUBTFUL:
-            return Verdict(Code.RETRY, "the outcome of an earlier binding is not known yet")
-        if held.state is not HoldingState.RESERVED:
-            return Verdict(Code.RETRY, "the pod is already bound; the scheduler has not seen it yet")
-        return None
+        held = self._holdings.get(uid)
+        why = self._in_the_way(attempt, held) if held is not None else ""
+        return Verdict(Code.RETRY, why) if why else None
+
+    @staticmethod
+    def _in_the_way(attempt: Attempt, held: Holding) -> str:
+        """Return why the pod may not be reserved for beside what it holds, empty if it may."""
+        if held.state not in _YIELDING:
+            return "the pod is already bound; the scheduler has not seen it yet"
+        if held.attempt == attempt:
+            return ""
+        if held.attempt is not None and attempt < held.attempt:
+            return "a newer scheduling attempt of the pod is under way"
+        if held.is_unbound and held.attempt is not None and held.attempt.session < attempt.session:
+            # It may be bound, and no watch has shown it yet: a live read settles it.
+            return "what an earlier scheduler reserved for the pod is not settled yet"
+        return "the outcome of an earlier binding is not known yet" if held.state is HoldingState.DOUBTFUL else ""
 
     def reserve(self, holding: Holding) -> set[int]:
         """Hold GPUs for an attempt that `refusal` let pass; an older reservation of the pod ends."""
@@ -157,9 +167,9 @@ class Ledger:
             return self._put(replace(held, terminating=True)) if pod.terminating and not held.terminating else set()
         believed, distrust, rival = self._judged(pod, node, facts)
         touched: set[int] = set()
-        # What is bound is a fact; a reservation of the same GPUs is not.
+        # What is bound is a fact, and what is held for a nominated pod is not. A reservation stays: its Binding may land.
         for other in self._others_with(pod.uid, node, believed, facts):
-            touched |= self._drop(other.uid) if other.state in _YIELDING else set()
+            touched |= self._drop(other.uid) if other.state is HoldingState.NOMINATED else set()
         return touched | self._put(
             Holding(
                 uid=pod.uid,
@@ -181,10 +191,9 @@ class Ledger:
             )
         )
 
-    def see_gone(self, uid: PodUid, *, deleted: bool, reported: bool | None, now: float) -> set[int]:
-        """Note that the pod is finished, or `deleted`. `reported`: its node's agent lists its devices; None: there is none."""
-        if deleted:
-            self._bury(uid, now)
+    def see_gone(self, uid: PodUid, *, reported: bool | None, now: float) -> set[int]:
+        """Note that the pod is finished or deleted. `reported`: its node's agent lists its devices; None: there is none."""
+        self._bury(uid, now)
         held = self._holdings.get(uid)
         if held is None or held.state is HoldingState.RELEASING:
             return set()
@@ -221,14 +230,21 @@ class Ledger:
         releasing = [h.uid for h in self.on_node(node) if h.state is HoldingState.RELEASING]
         return set().union(*(self._drop(uid) for uid in releasing))
 
-    def adopt(self, holding: Holding) -> set[int] | None:
-        """Take up a reservation that the shim holds and these books lack; None if others hold its GPUs."""
-        if holding.uid in self._tombstones:
-            return None
-        others = self._others_with(holding.uid, holding.node, holding.gpus)
-        if any(other.state is not HoldingState.NOMINATED for other in others):
-            return None
-        return self._put(holding).union(*(self._drop(other.uid) for other in others))
+    def adopt(self, holding: Holding, facts: NodeFacts) -> set[int]:
+        """Take up a reservation that the shim holds and these books lack, unless it has ended since."""
+        ended = self._ended.get(holding.uid)
+        # Of a doubtful one the attempt has ended, and its Binding may land.
+        doubtful = holding.state is HoldingState.DOUBTFUL
+        late = not doubtful and ended is not None and holding.attempt is not None and holding.attempt <= ended
+        if late or holding.uid in self._tombstones:
+            return set()
+        others = self.others_with(holding, facts)
+        nominated = [other for other in others if other.state is HoldingState.NOMINATED]
+        return self._put(holding).union(*(self._drop(other.uid) for other in nominated))
+
+    def others_with(self, holding: Holding, facts: NodeFacts) -> list[Holding]:
+        """Return what others hold of the same GPUs."""
+        return self._others_with(holding.uid, holding.node, holding.gpus, facts)
 
     # -- inside -----------------------------------------------------------------------------------------------------
 

@@ -151,7 +151,8 @@ class Planner:
             return ResyncAnswer((), tuple(sorted(h.pod.uid for h in mine)))
         self.cluster.ledger.note_session(attempt.session)
         conflicts = [h.pod.uid for h in mine if not self._adopt(attempt, h, now)]
-        return ResyncAnswer(tuple(self.cluster.ledger.orphans(attempt, {h.pod.uid for h in mine})), tuple(sorted(conflicts)))
+        reserved = {h.pod.uid for h in mine if not h.nominated}
+        return ResyncAnswer(tuple(self.cluster.ledger.orphans(attempt, reserved)), tuple(sorted(conflicts)))
 
     def settle_orphan(self, orphan: Holding) -> bool:
         """Drop an orphan that a live read has shown to be unbound. Return whether it was dropped."""
@@ -244,14 +245,24 @@ class Planner:
                 generation=self.cluster.generation,
                 reason=reason,
                 since=self.cluster.refusals.first_refused(pod.uid, now),
+                at=now,
             )
         )
 
     def _adopt(self, attempt: Attempt, held: HeldByShim, now: float) -> bool:
-        """Take up one reservation of the shim. Return False if others hold its GPUs."""
-        node, mine = self.cluster.table.index_of(held.node), self.cluster.ledger.get(held.pod.uid)
+        """Take up one reservation of the shim. Return False if others hold its GPUs, or it has ended: it must not be bound."""
+        ledger, number = self.cluster.ledger, replace(attempt, number=held.number)
+        node, mine = self.cluster.table.index_of(held.node), ledger.get(held.pod.uid)
+        if mine is not None and not held.nominated and mine.is_unbound and mine.attempt is not None and mine.attempt < number:
+            # What an older attempt held counts no more.
+            self.cluster.refresh(ledger.drop(mine))
+            mine = None
         if mine is not None and (held.nominated or mine.state is not HoldingState.NOMINATED):
-            return True
+            bound = (HoldingState.BOUND, HoldingState.FOREIGN)
+            disputed = mine.is_unbound and any(
+                other.state in bound for other in ledger.others_with(mine, self.cluster.state(mine.node).facts)
+            )
+            return held.nominated or not disputed
         shape = _shape(held.pod)
         if node is None or isinstance(shape, Verdict):
             # What was held for a nominated pod is no promise.
@@ -259,22 +270,22 @@ class Planner:
         if held.nominated:
             self._nominations.adopt(attempt, held.pod, shape, node, held.gpus, now)
             return True
-        touched = self.cluster.ledger.adopt(
-            Holding(
-                uid=held.pod.uid,
-                namespace=held.pod.namespace,
-                name=held.pod.name,
-                node=node,
-                state=HoldingState.DOUBTFUL if held.doubtful else HoldingState.RESERVED,
-                count=shape.gpus,
-                gpus=held.gpus,
-                since=now,
-                reason="taken up from the scheduler after a restart",
-                attempt=replace(attempt, number=held.number),
-            )
+        taken = Holding(
+            uid=held.pod.uid,
+            namespace=held.pod.namespace,
+            name=held.pod.name,
+            node=node,
+            state=HoldingState.DOUBTFUL if held.doubtful else HoldingState.RESERVED,
+            count=shape.gpus,
+            gpus=held.gpus,
+            since=now,
+            reason="taken up from the scheduler after a restart",
+            attempt=number,
         )
-        self.cluster.refresh(touched or set())
-        return touched is not None
+        facts = self.cluster.state(node).facts
+        touched = ledger.adopt(taken, facts)
+        self.cluster.refresh(touched)
+        return bool(touched) and not ledger.others_with(taken, facts)
 
 
 def _shape(pod: PodRequest) -> Shape | Verdict:

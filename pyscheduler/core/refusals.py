@@ -23,6 +23,8 @@ __all__ = ["RENAME_AFTER_S", "Eligible", "Refusal", "Refusals"]
 # Seconds until a pod that was woken, and was heard of no more, is named again. Longer than a scheduling cycle takes,
 # shorter than a person waits.
 RENAME_AFTER_S = 5.0
+# Seconds after which a refusal is forgotten that was not repeated: the scheduler tries every pod again within six minutes.
+FORGOTTEN_S = 1800.0
 
 # Shape, eligible nodes -> how many pods of that kind could be placed on those nodes now.
 Room = Callable[[Shape, int], int]
@@ -42,7 +44,7 @@ class Eligible:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A pod that these eligible nodes could not take. `since` is the time of its first refusal, in seconds."""
+    """A pod that these eligible nodes could not take. `since` is the time of its first refusal, `at` that of its latest; in seconds."""
 
     uid: PodUid
     namespace: str
@@ -53,6 +55,7 @@ class Refusal:
     generation: int
     reason: str
     since: float
+    at: float = 0.0
 
 
 Kind = tuple[Shape, Eligible]
@@ -95,6 +98,11 @@ class Refusals:
         del self._kinds[kind][uid]
         if not self._kinds[kind]:
             del self._kinds[kind]
+
+    def expire(self, now: float) -> None:
+        """Forget the pods that are heard of no more."""
+        while self._refused and now - next(iter(self._refused.values())).at > FORGOTTEN_S:
+            self.clear(next(iter(self._refused)))
 
     def due(self, room: Room, table_size: int, now: float) -> list[PodUid]:
         """Return the pods to wake now, and remember that they were named."""

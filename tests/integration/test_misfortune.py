@@ -808,7 +808,7 @@ def test_orphans_that_are_named_again_and_again_wait_once(little: LittleApi, tmp
         Holding(PodUid(f"u{i}"), "default", f"u{i}", 0, HoldingState.RESERVED, 1, (), 0.0, "chosen") for i in range(3)
     )
     for orphan in orphans:
-        plan.cluster.refresh(plan.cluster.ledger.adopt(orphan) or set())
+        plan.cluster.refresh(plan.cluster.ledger.adopt(orphan, plan.cluster.state(0).facts))
     api = ApiServer(str(little.kubeconfig(tmp_path)))
     settler = Settler(api, plan, lock, time.monotonic, ObjectReader((GPU,)), LOGGER)
     for _ in range(100):

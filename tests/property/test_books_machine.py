@@ -244,6 +244,13 @@ def test_late_resync_does_not_take_up_what_was_given_back():
     assert holder(plan, "p") is None
 
 
+def test_reservation_in_doubt_is_taken_up_though_its_attempt_has_ended():
+    plan = planner(node("n1", FOUR))  # started anew: the doubt is told before the Resync
+    plan.unreserve(attempt(2), PodUid("p"), bound_unknown=True, now=0.0)
+    plan.resync(attempt(2), [said("p", 2, GPUS[0], doubtful=True)], 0.0)
+    assert reserve(plan, "q", 4, 3) is Code.UNSCHEDULABLE
+
+
 @known(Fault.OLDER_HOLDING_STANDS)
 def test_newest_session_says_what_is_held():
     plan = planner(node("n1", FOUR))

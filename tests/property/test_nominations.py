@@ -311,9 +311,10 @@ class Preempting(RuleBasedStateMachine):
         """Whether this is held for another pod that does not give way, and comes true when its victims are gone."""
         if held.uid == wanted.uid or held.priority < wanted.priority or held not in self._holds():
             return False
-        return self._comes_true(held, held.victims)
+        # After a restart the service does not know of devices whose pods are gone.
+        return self._comes_true(held, [*held.victims, *map(PodUid, self.unreleased)])
 
-    def _comes_true(self, held: Holding, victims: tuple[PodUid, ...]) -> bool:
+    def _comes_true(self, held: Holding, victims: Iterable[PodUid]) -> bool:
         here = self.planner.cluster.ledger.on_node(held.node)
         gone = {h.uid for h in here if h.state is HoldingState.RELEASING or h.terminating}
         gone |= {h.uid for h in here if h.state is HoldingState.NOMINATED and h.priority < held.priority}

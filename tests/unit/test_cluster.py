@@ -266,7 +266,7 @@ def test_rankings_equal_those_built_from_scratch_after_any_changes() -> None:
     fresh = planner(node("a", "dgx-1v"), node("b"), node("c", "rtx-4090x8"), node("d"))
     fresh.cluster.forget_node("c")
     for holding in plan.cluster.ledger.holdings():
-        fresh.cluster.refresh(fresh.cluster.ledger.adopt(holding) or ())
+        fresh.cluster.refresh(fresh.cluster.ledger.adopt(holding, fresh.cluster.state(holding.node).facts))
     kept, rebuilt = (p.filter(attempt(9), pod("q", 2), ALL, 0.0) for p in (plan, fresh))
     assert (kept.candidates, kept.feasible, kept.unresolvable) == (rebuilt.candidates, rebuilt.feasible, rebuilt.unresolvable)
 

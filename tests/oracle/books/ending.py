@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tests.oracle.books.known import Fault
-from tests.oracle.books.model import UNLISTED_S
 from tests.oracle.books.rest import come_to_rest
 from tests.oracle.books.service import demand
 from tests.oracle.books.world import World
@@ -24,7 +23,7 @@ def end_all(world: World) -> None:
         node.sick, node.allocatable = frozenset(), len(host.hardware.gpus)
         world.api.show_node(node)
     come_to_rest(world)
-    world.api.now += 2 * UNLISTED_S
+    world.api.now += 3600.0
     world.service.wake()
     _check_nothing_held(world)
 

@@ -402,7 +402,9 @@ class Model:
             return stands or not self._bound_with(uid, entry.node, entry.gpus)
         if uid in self.dead:
             return False
-        if Fault.LATE_RESYNC not in self._faults and mine <= self.ended.get(uid, (0, 0)):
+        # Of a doubtful one the attempt has ended, and its Binding may land.
+        late = not held.doubtful and mine <= self.ended.get(uid, (0, 0))
+        if Fault.LATE_RESYNC not in self._faults and late:
             return False
         state = "doubtful" if held.doubtful else "reserved"
         new = Entry(held.node, state, held.wants.count, held.gpus, mine, now, "taken up")
@@ -412,11 +414,11 @@ class Model:
                 return False
             self.early_held[uid] = new
             return True
-        others = [o for o in self._named_with(uid, held.node, held.gpus) if self.entries[o].state != "nominated"]
+        others = [o for o in self._others_with(uid, held.node, held.gpus) if self.entries[o].state != "nominated"]
         if others and Fault.RESERVATION_YIELDS in self._faults:
             self.robbed.append(uid)
             return False
-        for other in self._named_with(uid, held.node, held.gpus):
+        for other in self._others_with(uid, held.node, held.gpus):
             if self.entries[other].state == "nominated":
                 self._drop(other)
         self._put(uid, new)
@@ -519,7 +521,8 @@ class Model:
 
     def _stays(self, uid: str) -> bool:
         """Tell whether what the agent reports of a pod that is hidden has to count all the same."""
-        return Fault.REPORT_OF_NOMINATED not in self._faults and self.entries[uid].state == "nominated"
+        entry = self.entries.get(uid)
+        return Fault.REPORT_OF_NOMINATED not in self._faults and entry is not None and entry.state == "nominated"
 
     def _fits(self, name: str, count: int, hidden: Collection[str] = ()) -> bool:
         node, free = self.nodes.get(name), self.free(name, hidden)
