@@ -65,7 +65,7 @@ class Planner:
         shape = self._judge(attempt, pod)
         if isinstance(shape, Verdict):
             return FilterAnswer(shape, self.cluster.generation)
-        self._expire(now)
+        self.expire(now)
         if not self.cluster.could_fit(shape):
             return FilterAnswer(self._refuse(pod, shape, eligible, now), self.cluster.generation)
         ranking = self.cluster.ranking(shape)
@@ -133,7 +133,7 @@ class Planner:
         shape = self._judge(attempt, pod)
         if isinstance(shape, Verdict):
             return PreemptAnswer(shape, self.cluster.generation)
-        self._expire(now)
+        self.expire(now)
         found = self._nominations.make_room(attempt, pod, shape, nodes, protected, now)
         if found is None:
             reason = f"no eviction of pods of lower priority makes room for {explain.plural(shape.gpus)} that satisfy the pod"
@@ -160,18 +160,19 @@ class Planner:
         self.cluster.refresh(touched)
         return bool(touched)
 
+    def expire(self, now: float) -> None:
+        """Let go what is held for a time only."""
+        self.cluster.expire(now)
+        self._nominations.expire(now)
+
     def wake(self, now: float) -> tuple[frozenset[str], list[PodUid]]:
         """Return what grew since the last call, and the refused pods that are worth another try."""
-        self._expire(now)
+        self.expire(now)
         refusals = self.cluster.refusals
         due = [*refusals.name(self._nominations.ready(), now), *refusals.due(self.cluster.room, len(self.cluster.table), now)]
         return self.cluster.take_grown(), list(dict.fromkeys(due))
 
     # -- inside -----------------------------------------------------------------------------------------------------
-
-    def _expire(self, now: float) -> None:
-        self.cluster.expire(now)
-        self._nominations.expire(now)
 
     def _judge(self, attempt: Attempt, pod: PodRequest) -> Shape | Verdict:
         """Return the pod's shape, or why it cannot be considered now or ever."""

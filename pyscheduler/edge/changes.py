@@ -127,6 +127,8 @@ class Changes:
 
     def tell(self) -> None:
         """Tell the subscribers what grew since the last time, if anything did."""
+        with self._lock:
+            self._planner.expire(self._clock())
         with self._guard:
             listening = list(self._subscribers)
         if not listening:

@@ -134,6 +134,16 @@ def test_preempt_names_who_goes_and_holds_what_they_give_up(edge: Edge) -> None:
     assert retried.verdict.code == scheduler_pb2.Verdict.CODE_RETRY
 
 
+def test_time_passes_though_no_shim_listens(edge: Edge) -> None:
+    edge.planner.cluster.observe_node(node("n1", in_use={}), 0.0)
+    edge.planner.cluster.observe_pod(bound("gone", "n1", 1, uuids("hgx-h100", "n1", 0)), 0.0)
+    edge.planner.cluster.forget_pod(PodUid("gone"), 0.0)
+    assert edge.planner.cluster.state(0).free == 7
+    edge.now = 60.0
+    edge.changes.tell()
+    assert edge.planner.cluster.state(0).free == 8
+
+
 def test_other_table_is_retried_not_judged(edge: Edge) -> None:
     answer = _filter(edge, epoch=7)
     assert (answer.verdict.code, answer.epoch) == (scheduler_pb2.Verdict.CODE_RETRY, 1)
