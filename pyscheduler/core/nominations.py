@@ -113,6 +113,8 @@ class Nominations:
         # The nodes when they were last looked at for those, and what has changed since.
         self._seen: list[NodeState] = []
         self._changed: set[int] = set()
+        # By pod that was woken for an eviction: on which node it was possible, and when.
+        self._offers: dict[PodUid, tuple[int, float]] = {}
 
     def of(self, uid: PodUid) -> Holding | None:
         """Return what is held for a pod, None if nothing is."""
@@ -169,7 +171,10 @@ class Nominations:
             # Also what an earlier attempt has reserved and not given back yet.
             self._drop(mine)
         found = self._evictions.propose(shape, pod.uid, pod.priority, nodes, protected)
+        offer = self._offers.pop(pod.uid, None)
         if found is not None:
+            # What it was woken for may help another.
+            self._changed.update({offer[0]} if offer else ())
             return self._hold(call, pod, found.node, found.victims, found.victims, now)
         if pod.uid in self._holders:
             self._note_end(pod.uid)
@@ -346,10 +351,14 @@ class Nominations:
         """Return pods for which an eviction has become possible: of each kind one for each node where it has."""
         if not self._unhelped:
             self._changed.clear()
+            self._offers.clear()
             return []
         states, seen = self._cluster.states(), self._seen
         self._changed.update(node for node, state in enumerate(states) if node >= len(seen) or state is not seen[node])
         self._seen = states
+        for late in [uid for uid, (_, at) in self._offers.items() if self._now - at >= RENAME_AFTER_S]:
+            # It is gone, or has found GPUs without an eviction.
+            self._changed.add(self._offers.pop(late)[0])
         kinds = sorted(self._unhelped, key=lambda kind: -kind[0])
         helped = []
         for node in sorted(self._changed)[: max(1, _LOOKS_MAX // len(kinds))]:
@@ -358,6 +367,7 @@ class Nominations:
                 uid = self._helped_on(node, kind)
                 if uid is not None:
                     self._forget_call(uid)
+                    self._offers[uid] = node, self._now
                     helped.append(uid)
         return helped
 

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from itertools import accumulate
+from operator import or_
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -47,7 +48,8 @@ _EVICTABLE: Final = (HoldingState.BOUND, HoldingState.FOREIGN)
 _LOWEST: Final = -(1 << 31)
 
 _Cost = tuple[int, int, int, int, float]
-_NO_COST: Final[_Cost] = (0, _LOWEST, 0, 0, 0.0)
+# Nobody goes: no priority is as low.
+_NO_COST: Final[_Cost] = (0, _LOWEST - 1, 0, 0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ class Proposal:
 def propose(
     cluster: Cluster, shape: Shape, uid: PodUid, priority: int, nodes: int, protected: Collection[PodUid] = ()
 ) -> Proposal | None:
-    """Return what `Evictions.propose` does."""
+    """Return the same as `Evictions.propose`, without keeping anything."""
     return Evictions(cluster).propose(shape, uid, priority, nodes, protected)
 
 
@@ -136,7 +138,8 @@ class Evictions:
         """Return what is held on the node. Whenever that changes, the node gets a new state."""
         state, load = self._cluster.state(node), self._loads.get(node)
         if load is None or load.state is not state:
-            load = self._loads[node] = _Load(state, self._cluster.ledger.on_node(node))
+            without = partial(self._cluster.state_without, node)
+            load = self._loads[node] = _Load(state, self._cluster.ledger.on_node(node), without)
         return load
 
 
@@ -167,20 +170,15 @@ class _Preemptor:
 
     def cost_with(self, cost: _Cost, held: Holding) -> _Cost:
         """Return the cost of an eviction with one pod more, whose priority is not lower than that of the others."""
-        protected, highest, total, number, start = cost
-        at_least = -held.bound_at if held.priority > highest or not number else max(start, -held.bound_at)
-        return protected + (held.uid in self.protected), held.priority, total + held.priority - _LOWEST, number + 1, at_least
+        return self.costs_with([cost], held)[0]
 
-
-class _Gpus(NamedTuple):
-    """What somebody has: GPUs by mask, and how many more that cannot be located."""
-
-    mask: int
-    unlocated: int
-
-    def beside(self, taken: int) -> int:
-        """Return how many these are at most, besides the GPUs of a mask."""
-        return (self.mask & ~taken).bit_count() + self.unlocated
+    def costs_with(self, costs: Iterable[_Cost], held: Holding) -> list[_Cost]:
+        """Return the same of each of several."""
+        protected, priority, above, start = held.uid in self.protected, held.priority, held.priority - _LOWEST, -held.bound_at
+        return [
+            (some + protected, priority, total + above, number + 1, max(first, start) if highest == priority else start)
+            for some, highest, total, number, first in costs
+        ]
 
 
 class _Found(NamedTuple):
@@ -212,11 +210,11 @@ class _Queue:
 
     def __init__(self, pods: Sequence[Holding], sizes: Sequence[int]) -> None:
         self.pods = pods
-        self._priorities = [held.priority for held in pods]
+        self._priorities = tuple(held.priority for held in pods)
         self._largest = max(sizes, default=0)
         # Of the first n: how many GPUs they have at most, and what their priorities add up to.
-        self._gpus = list(accumulate(sizes, initial=0))
-        self._sums = list(accumulate((priority - _LOWEST for priority in self._priorities), initial=0))
+        self._gpus = tuple(accumulate(sizes, initial=0))
+        self._sums = tuple(accumulate((priority - _LOWEST for priority in self._priorities), initial=0))
 
     def below(self, priority: int) -> Sequence[Holding]:
         return self.pods[: bisect_left(self._priorities, priority)]
@@ -238,8 +236,11 @@ class _Queue:
 class _Load:
     """What is held on one node as long as it is in this state."""
 
-    def __init__(self, state: NodeState, holdings: Collection[Holding]) -> None:
+    def __init__(
+        self, state: NodeState, holdings: Collection[Holding], without: Callable[[Collection[PodUid]], NodeState]
+    ) -> None:
         self.state = state
+        self.without = without
         self._holdings = tuple(holdings)
         self._reported = state.facts.in_use or {}
         pods = sorted((held for held in holdings if is_evictable(held)), key=lambda h: (h.priority, -h.bound_at, h.uid))
@@ -272,15 +273,17 @@ class _Load:
                 staying.append(held.uid)
         if lacking <= 0:
             return _NO_COST
-        taken = _together(self.gpus[uid] for uid in staying).mask
-        sizes = {held.uid: self.gpus[held.uid].beside(taken) for held in self._queue.pods}
+        sizes = self.sizes(self._queue.pods, self.union(staying))
         pods = [held for held in self._queue.pods if sizes[held.uid]]
         others = [held for held in pods if held.uid not in pod.protected]
         cost = _Queue(others, [sizes[held.uid] for held in others]).least(lacking, pod.priority)
         if cost is not None or len(others) == len(pods):
             return cost
         cost = _Queue(pods, [sizes[held.uid] for held in pods]).least(lacking, pod.priority)
-        return (1, *cost[1:]) if cost else None
+        if cost is None:
+            return None
+        lacking -= sum(sizes[held.uid] for held in others if held.priority < pod.priority)
+        return -(-lacking // max(sizes[held.uid] for held in pods if held.uid in pod.protected)), *cost[1:]
 
     def cheapest(self, pod: _Preemptor) -> _Found | None:
         """Return the cheapest eviction, None if none makes room."""
@@ -300,28 +303,49 @@ class _Load:
         lower: Sequence[Holding] = trial.lower
         if trial.key(lower) is None:
             return None
-        floor, others = _LOWEST, [held for held in lower if held.uid not in pod.protected]
+        floor, others = _NO_COST[1], [held for held in lower if held.uid not in pod.protected]
         if trial.key(others) is not None:
             lower = trial.lowest(others)
-            floor = lower[-1].priority if lower else _LOWEST
+            floor = lower[-1].priority if lower else _NO_COST[1]
         if len(lower) > _EXACT_MAX:
             return trial.without_the_dearest(lower)
         return trial.cheapest(lower, floor)
 
     @cached_property
-    def gpus(self) -> Mapping[PodUid, _Gpus]:
-        """What each pod has here, also those of which only the node's agent knows."""
+    def masks(self) -> Mapping[PodUid, int] | None:
+        """The GPUs of each pod; None unless all are located, and no two running pods share one.
+
+        Then what is free without some of them is simple. Where it is not, `without` tells.
+        """
         machine = self.state.facts.machine
-        counts = {uid: len(handles) for uid, handles in self._reported.items()}
-        counts.update({held.uid: held.count for held in self._holdings})
         if machine is None:
-            return {uid: _Gpus(0, count) for uid, count in counts.items()}
+            return None
         masks = {uid: machine.mask_of(handles) for uid, handles in self._reported.items()}
+        counts = {uid: len(handles) for uid, handles in self._reported.items()}
+        running = dict(masks)
         for held in self._holdings:
             masks[held.uid] = masks.get(held.uid, 0) | machine.mask_of(held.gpus)
-        return {uid: _Gpus(mask, max(0, counts[uid] - mask.bit_count())) for uid, mask in masks.items()}
+            counts[held.uid] = held.count
+            if held.state is not HoldingState.NOMINATED:
+                running[held.uid] = masks[held.uid]
+            elif held.uid in running:
+                return None
+        located = all(mask.bit_count() == counts[uid] for uid, mask in masks.items())
+        apart = sum(mask.bit_count() for mask in running.values()) == reduce(or_, running.values(), 0).bit_count()
+        return masks if located and apart else None
 
-    def passed_over(self, pod: _Preemptor) -> set[PodUid]:
+    def union(self, pods: Iterable[PodUid]) -> int:
+        """Return the mask of the GPUs that these pods have, as far as that is simple."""
+        masks = self.masks
+        return reduce(or_, (masks[uid] for uid in pods), 0) if masks is not None else 0
+
+    def sizes(self, pods: Iterable[Holding], taken: int) -> Mapping[PodUid, int]:
+        """Return how many GPUs are free at most when each of these is gone, besides those of a mask."""
+        if self.masks is None:
+            return {held.uid: _at_most(held, self._reported) for held in pods}
+        return {held.uid: (self.masks[held.uid] & ~taken).bit_count() for held in pods}
+
+    def gone(self, pod: _Preemptor) -> set[PodUid]:
         """Return those whose GPUs are as good as free for the pod."""
         return {held.uid for held in self._passing if pod.passes_over(held)}
 
@@ -330,13 +354,12 @@ class _Trial:
     """A node without some of its pods, for the pod that wants in. `lower` are those that may go and have what it could get."""
 
     def __init__(self, load: _Load, pod: _Preemptor, lower: Sequence[Holding]) -> None:
-        self._facts = load.state.facts
+        self._load = load
         self._pod = pod
-        self._gpus = {held.uid: load.gpus[held.uid] for held in lower}
-        gone = load.passed_over(pod).union(self._gpus)
-        self._staying = _together(gpus for uid, gpus in load.gpus.items() if uid not in gone)
-        # By pod, how many GPUs are free at most when it goes.
-        self._sizes = {uid: gpus.beside(self._staying.mask) for uid, gpus in self._gpus.items()}
+        self._gone = load.gone(pod)
+        self._lower = [held.uid for held in lower]
+        self._staying = load.union(load.masks.keys() - self._gone.union(self._lower)) if load.masks is not None else 0
+        self._sizes = load.sizes(lower, self._staying)
         self.lower = [held for held in lower if self._sizes[held.uid]]
 
     def key(self, victims: Iterable[Holding]) -> Key | None:
@@ -364,11 +387,14 @@ class _Trial:
     def _evictions(self, pods: Sequence[Holding], floor: int) -> list[tuple[_Cost, tuple[PodUid, ...]]]:
         """Return the sets of these pods that have enough GPUs by number, the cheapest first."""
         lacking = self._pod.shape.gpus - self._without(()).free
-        sets: list[tuple[_Cost, tuple[PodUid, ...], int]] = [(_NO_COST, (), 0)]
+        costs, sets, gpus = [_NO_COST], [tuple[PodUid, ...]()], [0]
         for held in pods:
-            size, cost_with = self._sizes[held.uid], self._pod.cost_with
-            sets += [(cost_with(cost, held), (*victims, held.uid), gpus + size) for cost, victims, gpus in sets]
-        return sorted((cost, victims) for cost, victims, gpus in sets if gpus >= lacking and cost[1] >= floor)
+            size, uid = self._sizes[held.uid], held.uid
+            costs += self._pod.costs_with(costs, held)
+            sets += [(*victims, uid) for victims in sets]
+            gpus += [number + size for number in gpus]
+        found = zip(costs, sets, gpus, strict=True)
+        return sorted((cost, victims) for cost, victims, number in found if number >= lacking and cost[1] >= floor)
 
     def without_the_dearest(self, pods: Sequence[Holding]) -> _Found | None:
         """Return what is left of these pods, which are enough, when those that can be are spared, the dearest first."""
@@ -383,8 +409,10 @@ class _Trial:
         return _Found(reduce(self._pod.cost_with, victims, _NO_COST), key, uids, state) if key is not None else None
 
     def _without(self, victims: Collection[PodUid]) -> NodeState:
-        staying = (gpus for uid, gpus in self._gpus.items() if uid not in victims)
-        return _state(self._facts, _together((self._staying, *staying)))
+        if self._load.masks is None:
+            return self._load.without(self._gone.union(victims))
+        mask = self._staying | self._load.union(uid for uid in self._lower if uid not in victims)
+        return _state(self._load.state.facts, mask)
 
 
 def is_evictable(held: Holding) -> bool:
@@ -404,26 +432,16 @@ def _at_most(held: Holding, reported: InUse) -> int:
     return max(held.count, len({*held.gpus, *reported[held.uid]}))
 
 
-def _together(several: Iterable[_Gpus]) -> _Gpus:
-    mask = unlocated = 0
-    for gpus in several:
-        mask |= gpus.mask
-        unlocated += gpus.unlocated
-    return _Gpus(mask, unlocated)
-
-
-def _state(facts: NodeFacts, held: _Gpus) -> NodeState:
-    """Return the state of a node where this is held, as `core.node.derive` does."""
-    by_count = max(0, facts.allocatable - held.beside(0))
-    machine = facts.machine
-    if machine is None:
-        return NodeState(facts, present=True, free=by_count, free_mask=0, count_only=True, held_mask=0)
-    free_mask = machine.healthy & ~held.mask
+def _state(facts: NodeFacts, held_mask: int) -> NodeState:
+    """Return the state of a node where these GPUs are held and no others."""
+    assert facts.machine is not None
+    healthy = facts.machine.healthy
+    free_mask = healthy & ~held_mask
     return NodeState(
         facts,
         present=True,
-        free=min(free_mask.bit_count(), by_count),
+        free=min(free_mask.bit_count(), max(0, facts.allocatable - held_mask.bit_count())),
         free_mask=free_mask,
-        count_only=held.unlocated > 0 or facts.allocatable < machine.healthy.bit_count(),
-        held_mask=held.mask,
+        count_only=facts.allocatable < healthy.bit_count(),
+        held_mask=held_mask,
     )

@@ -6,7 +6,7 @@ Shares no code with what it checks.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations
 
@@ -28,7 +28,8 @@ class Holder:
 
     `told` says how they are known: by its `annotation`, by the node's `report`, or not: by `number`. `state`: it `runs`,
     `starts` (its Binding is under way), `leaves` (it is being deleted), has `ended` but not released its GPUs, or `waits`
-    for GPUs that are held for it. `gang`: one of a group.
+    for GPUs that are held for it. `gang`: one of a group. `devices` are those of a pod that waits, and runs: somebody
+    else has bound it.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Holder:
     state: str = "runs"
     gang: bool = False
     protected: bool = False
+    devices: Gpus = ()
 
 
 @dataclass(frozen=True)
@@ -110,11 +112,13 @@ def cost_of(victims: Sequence[Holder]) -> Cost:
 def survivors(box: Box, wanted: Wanted, victims: Sequence[Holder]) -> list[Holder]:
     """Return who is there when the victims are gone, and those that leave anyway or that give way to the pod."""
 
-    def goes(h: Holder) -> bool:
+    def after(h: Holder) -> list[Holder]:
         gives_way = h.state == "waits" and (h.name == wanted.name or h.priority < wanted.priority)
-        return h in victims or h.state in ("ended", "leaves") or gives_way
+        if gives_way:
+            return [replace(h, count=len(h.devices), gpus=h.devices)] if h.devices else []
+        return [] if h in victims or h.state in ("ended", "leaves") else [replace(h, gpus=tuple({*h.gpus, *h.devices}))]
 
-    return [h for h in box.holders if not goes(h)]
+    return [h for each in box.holders for h in after(each)]
 
 
 def free_sets(box: Box, wanted: Wanted, victims: Sequence[Holder]) -> list[Gpus]:

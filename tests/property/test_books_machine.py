@@ -154,8 +154,8 @@ def settle(plan: Planner, orphans: tuple[Holding, ...], **read: PodFacts | None)
 @known(Fault.RESERVE_BEFORE_RESYNC)
 def test_what_the_shim_holds_is_not_given_out_before_it_could_say_so():
     plan = planner(node("n1", FOUR))  # started anew, while the Binding of p is under way
-    reserve(plan, "q", 4, 3)
-    assert plan.resync(attempt(2), [said("p", 2, GPUS[0])], 0.0).conflicts == ()
+    reserve(plan, "q", 4, 3, session=2)
+    assert plan.resync(attempt(2, 2), [said("p", 2, GPUS[0])], 0.0).conflicts == ()
 
 
 @known(Fault.RESERVATION_YIELDS)
@@ -279,6 +279,14 @@ def test_filter_and_reserve_agree_on_what_the_agent_reports_of_a_nominated_pod()
     wants = pod("q", 4, priority=10)
     verdicts = [plan.filter(attempt(3), wants, ALL, 10.0).verdict.code, plan.reserve(attempt(3), wants, 0, 10.0).verdict.code]
     assert verdicts == [Code.UNSCHEDULABLE] * 2
+
+
+@known(Fault.REPORT_OF_NOMINATED_IN_PREEMPT)
+def test_preempt_does_not_count_on_what_the_agent_reports_of_a_nominated_pod():
+    plan = planner(node("n1", FOUR, in_use={PodUid("p"): GPUS[:1]}))  # bound by others; the watch of pods is late
+    plan.cluster.observe_pod(bound("v", "n1", 3, GPUS[1:], priority=-1), 0.0)
+    assert plan.preempt(attempt(2), pod("p", 2), 1, (), 0.0).verdict.code is Code.OK
+    assert plan.preempt(attempt(3), pod("q", 4, priority=10), 1, (), 0.0).verdict.code is Code.UNSCHEDULABLE
 
 
 @known(Fault.BOUND_TO_UNKNOWN_NODE)

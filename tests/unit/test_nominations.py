@@ -153,6 +153,42 @@ def test_of_each_kind_only_as_many_are_woken_as_evictions_have_become_possible()
     assert scene.woken() == []
 
 
+def test_one_after_the_other_is_woken_where_several_evictions_have_become_possible():
+    scene = Scene(node("a"), node("b"))
+    for on in ("a", "b"):
+        for gpu in range(8):
+            scene.runs(f"{on}{gpu}", on, (gpu,), 1000)
+    names = [f"high{number}" for number in range(4)]
+    for name in names:
+        scene.preempts(high(1, name))
+    for gpu in (0, 1, 2):
+        scene.ends(f"b{gpu}")
+        scene.runs(f"small{gpu}", "b", (gpu,), 0)
+    scene.ends("a0")
+    scene.runs("small3", "a", (0,), 5)
+    woken: list[PodUid] = []
+    while due := scene.woken():
+        woken += due
+        for name in due:
+            assert len(victims(scene.preempts(high(1, name)))) == 1
+        scene.now += 0.2
+    assert sorted(woken) == names
+
+
+def test_a_woken_pod_that_is_gone_leaves_its_chance_to_another():
+    scene = Scene(node("a"))
+    scene.runs("a1", "a", ALL_EIGHT, 1000)
+    for name in ("high1", "high2"):
+        scene.preempts(high(8, name))
+    scene.ends("a1")
+    scene.runs("a2", "a", ALL_EIGHT, 0)
+    assert scene.woken() == ["high1"]
+    scene.ends("high1")
+    assert scene.woken() == []
+    scene.now += 6
+    assert scene.woken() == ["high2"]
+
+
 def test_a_pod_that_no_node_with_a_change_would_help_is_left_alone():
     scene = Scene(node("a"), node("b"))
     scene.runs("a1", "a", ALL_EIGHT, 1000)
@@ -311,6 +347,20 @@ def test_asked_again_nobody_is_named_when_the_gpus_are_free_and_something_else_l
     assert scene.asks(low(4)) == ["a"]
     again = scene.plan.preempt(attempt(scene.number), low(4), ALL.nodes, frozenset(), scene.now)
     assert victims(again) == []
+
+
+def test_asked_again_the_first_answer_stands_though_a_cheaper_one_is_possible_since():
+    scene = Scene(node("a"), node("b"))
+    scene.runs("a1", "a", ALL_EIGHT, 10)
+    scene.runs("b1", "b", ALL_EIGHT, 1000)
+    assert victims(scene.preempts(low(8))) == ["a1"]
+    scene.ends("b1")
+    scene.runs("b2", "b", ALL_EIGHT, 0)
+    scene.now += 10
+    assert victims(scene.preempts(low(8))) == ["a1"]
+    scene.now += NOMINATION_S - 9
+    assert scene.woken() == ["low"], "asking again does not prolong it"
+    assert victims(scene.preempts(low(8))) == ["b2"]
 
 
 def test_what_an_earlier_attempt_has_reserved_is_no_reason_to_evict_anybody():

@@ -44,6 +44,8 @@ class Fault(Enum):
     NOMINATED_KEEPS_RESERVATION = auto()
     # What a node's agent reports of a nominated pod counts as free for a pod of higher priority, and is not.
     REPORT_OF_NOMINATED = auto()
+    # The same in Preempt: what it names does not make room then.
+    REPORT_OF_NOMINATED_IN_PREEMPT = auto()
     # A reservation is kept while its pod is seen bound to another node that is not known.
     BOUND_TO_UNKNOWN_NODE = auto()
     # Two pods that name one GPU count as one GPU.

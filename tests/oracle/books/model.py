@@ -171,7 +171,8 @@ class Model:
         elif sight.node is None:
             return
         elif sight.node not in self.names:
-            self.early[sight.uid] = sight
+            if sight.uid in self.seen or Fault.UNSEEN_LEAK in self._faults:
+                self.early[sight.uid] = sight
             held = self.entries.get(sight.uid)
             if Fault.BOUND_TO_UNKNOWN_NODE not in self._faults and held and held.state in YIELDING_STATES:
                 self._drop(sight.uid)
@@ -380,6 +381,9 @@ class Model:
             for uid, e in self.entries.items()
             if e.state in UNBOUND_STATES and uid not in uids and e.attempt is not None and e.attempt <= attempt
         }
+        if Fault.UNSEEN_LEAK not in self._faults:
+            # A live read showed them, and no watch did: they may be gone.
+            lost |= {uid for uid, e in self.entries.items() if e.state in BOUND_STATES and uid not in self.seen}
         self.early_held = {u: e for u, e in self.early_held.items() if u in uids or (e.attempt or attempt) > attempt}
         return lost, conflicts
 
@@ -452,6 +456,9 @@ class Model:
             return {"retry"}
         if any(self._fits(name, wants.count, self._could_go(name, wants)) for name in names):
             return {"ok"}
+        blind = Fault.REPORT_OF_NOMINATED_IN_PREEMPT in self._faults
+        if blind and any(self._fits(name, wants.count, self._could_go(name, wants), blind=True) for name in names):
+            return {"ok", "unschedulable"}
         room = self.rooms().get(wants.uid)
         if room is None or room.node not in names:
             return {"unschedulable"}
@@ -462,10 +469,11 @@ class Model:
         """Tell whether a pod may have these evicted."""
         return set(victims) <= self._could_go(node, wants) - self.giving_way(node, wants)
 
-    def free_without(self, wants: Wants, node: str, victims: Collection[str]) -> Free | None:
+    def free_without(self, wants: Wants, node: str, victims: Collection[str], gave_way: Collection[str]) -> Free | None:
         """Return what is free for the pod when the victims are gone, and who is gone already."""
         passing = {uid for uid, e in self.on.get(node, {}).items() if e.state == "releasing"}
-        return self.free(node, {wants.uid, *passing, *victims})
+        blind = Fault.REPORT_OF_NOMINATED_IN_PREEMPT in self._faults
+        return self.free(node, {wants.uid, *passing, *victims, *(gave_way if blind else ())}, blind=blind)
 
     def nominated(self, wants: Wants, room: Entry) -> None:
         """Note what is held for a pod from now on; what an earlier attempt had reserved is not."""
@@ -490,13 +498,16 @@ class Model:
 
     # -- what is free ---------------------------------------------------------------------------------------------------
 
-    def free(self, name: str, hidden: Collection[str] = ()) -> Free | None:
-        """Return what is free on the node if it were not for these pods, None if there is no such node."""
+    def free(self, name: str, hidden: Collection[str] = (), *, blind: bool = False) -> Free | None:
+        """Return what is free on the node if it were not for these pods, None if there is no such node.
+
+        `blind`: nor for what its agent reports of them, whoever they are.
+        """
         node = self.nodes.get(name)
         if node is None:
             return None
         entries = {uid: e for uid, e in self.on.get(name, {}).items() if uid not in hidden}
-        report = {uid: gpus for uid, gpus in (node.report or {}).items() if uid not in hidden or self._stays(uid)}
+        report = {uid: gpus for uid, gpus in (node.report or {}).items() if uid not in hidden or (not blind and self._stays(uid))}
         if node.gpus is None:
             counts = {uid: len(gpus) for uid, gpus in report.items()} | {uid: e.count for uid, e in entries.items()}
             return Free(max(0, node.allocatable - sum(counts.values())), frozenset(), by_number=True)
@@ -522,10 +533,13 @@ class Model:
     def _stays(self, uid: str) -> bool:
         """Tell whether what the agent reports of a pod that is hidden has to count all the same."""
         entry = self.entries.get(uid)
-        return Fault.REPORT_OF_NOMINATED not in self._faults and entry is not None and entry.state == "nominated"
+        if entry is None or entry.state not in YIELDING_STATES:
+            return False
+        # What it has is not what is held for it here: somebody else has bound it.
+        return entry.state != "nominated" or Fault.REPORT_OF_NOMINATED not in self._faults
 
-    def _fits(self, name: str, count: int, hidden: Collection[str] = ()) -> bool:
-        node, free = self.nodes.get(name), self.free(name, hidden)
+    def _fits(self, name: str, count: int, hidden: Collection[str] = (), *, blind: bool = False) -> bool:
+        node, free = self.nodes.get(name), self.free(name, hidden, blind=blind)
         return node is not None and free is not None and 0 < count <= node.allocatable and count <= free.count
 
     # -- inside ---------------------------------------------------------------------------------------------------------

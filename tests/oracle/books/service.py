@@ -20,7 +20,7 @@ from pyscheduler.core.replies import HeldByShim
 from tests.builders import OURS
 from tests.oracle.books.cluster_api import Api, NodeTold, Pod, PodTold
 from tests.oracle.books.known import Fault
-from tests.oracle.books.model import NOMINATION_S, UNBOUND_STATES, Entry, Held, Model, Wants
+from tests.oracle.books.model import NOMINATION_S, UNBOUND_STATES, Entry, Free, Held, Model, Wants
 
 __all__ = ["Orphan", "Preempted", "Reserved", "Service", "Violation", "demand", "wants_of"]
 
@@ -261,8 +261,9 @@ class Service:
         before = set(room.victims) if room and room.node == node else set()
         demand(node in nodes, "Preempt of {} names {}, which it was not asked about", pod.uid, node)
         demand(model.may_go(wants, node, set(found.victims) - before), "{} may not have {} evicted", pod.uid, found.victims)
-        self._follow_rooms({*model.giving_way(node, wants), pod.uid})
-        self._check_room(wants, node, before.union(found.victims), found.gpus)
+        gave_way = model.giving_way(node, wants)
+        self._follow_rooms({*gave_way, pod.uid})
+        self._check_room(model.free_without(wants, node, before.union(found.victims), gave_way), wants, node, found.gpus)
         model.nominated(wants, self._room(pod, number, node, frozenset(found.gpus)))
         self.check()
         return Preempted(code, node, found.victims, found.gpus)
@@ -405,10 +406,10 @@ class Service:
             there = {known.gpus[i] for i in (free.gpus if free else ())}
             demand(gpus <= there, "{} of {} is not free", sorted(gpus - there), node)
 
-    def _check_room(self, wants: Wants, node: str, victims: AbstractSet[str], gpus: Sequence[str]) -> None:
+    def _check_room(self, free: Free | None, wants: Wants, node: str, gpus: Sequence[str]) -> None:
         """What is held for a nominated pod is enough, and nobody has it but those that go."""
-        known, free = self.model.nodes[node].gpus, self.model.free_without(wants, node, victims)
-        demand(free is not None and free.count >= wants.count, "without {} {} has room for {}", victims, node, free)
+        demand(free is not None and free.count >= wants.count, "room is made for {} on {}, and will be {}", wants, node, free)
+        known = self.model.nodes[node].gpus
         if gpus:
             there = {known[i] for i in free.gpus} if free and known else set()
             demand(len(set(gpus)) == wants.count and there >= set(gpus), "{} of {} are held, free will be {}", gpus, node, there)
