@@ -160,9 +160,6 @@ class Nominations:
     ) -> Proposal | None:
         """Return who has to go from one of these nodes, and hold what the pod then gets; what is on its way already stands."""
         mine, held = self._cluster.ledger.get(pod.uid), self.of(pod.uid)
-        if mine is not None and mine.attempt is not None and attempt < mine.attempt:
-            # This call comes late: something is held for a newer attempt.
-            return None
         call = self._remember(attempt, pod, shape, nodes, now)
         going = self._going(held, pod, shape) if held is not None and nodes >> held.node & 1 else None
         if held is not None and going is not None:

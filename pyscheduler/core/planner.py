@@ -92,7 +92,7 @@ class Planner:
         if isinstance(shape, Verdict):
             return ReserveAnswer(shape, self.cluster.generation)
         held = ledger.get(pod.uid)
-        if held is not None and held.attempt == attempt and held.node == node:
+        if held is not None and held.is_unbound and held.attempt == attempt and held.node == node:
             return ReserveAnswer(OK, self.cluster.generation, held.annotations)
         if held is not None:
             self.cluster.refresh(ledger.drop(held))

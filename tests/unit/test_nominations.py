@@ -338,6 +338,14 @@ def test_a_call_that_comes_late_changes_nothing():
     assert held.victims == ("b1",)
 
 
+def test_a_reserve_in_the_attempt_that_preempted_gives_gpus_or_refuses():
+    scene = Scene(node("a"))
+    scene.runs("a1", "a", ALL_EIGHT)
+    scene.preempts(low(8))
+    answer = scene.plan.reserve(attempt(scene.number), low(8), 0, scene.now)
+    assert answer.annotations or answer.verdict.code is not Code.OK
+
+
 def test_asked_again_nobody_is_named_when_the_gpus_are_free_and_something_else_lacks():
     scene = Scene(node("a"))
     scene.runs("a1", "a", (0, 1, 2, 3), 0)
