@@ -247,7 +247,8 @@ def test_only_node_with_the_cpu_ranks_last(own: Workspace, count: int) -> None:
     own.wait_untainted()
     own.add_pod("p", own.pod_spec(1, cpu="100"))
     assert own.wait_bound("p")["spec"]["nodeName"] == last
-    # The narrow cycle tells that its candidates lack CPU; the wide one binds.
+    # The narrow cycle tells that its candidates lack CPU; the wide one binds, maybe before the Event is written.
+    own.wait_event("p", "all nodes are looked at next")
     assert len([event for event in own.events("p") if event["reason"] == "FailedScheduling"]) == 1
     own.api.patch(f"{NODES}/{last}", {"spec": {"unschedulable": True}})
     own.add_pod("q", own.pod_spec(1, cpu="100"))
