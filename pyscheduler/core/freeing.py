@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,10 @@ from pyscheduler.core.request import Shape
 __all__ = ["Advice", "Room", "advice", "domains", "holds", "holds_each", "positions_of", "room_of"]
 
 Ints = npt.NDArray[np.int64]
+
+# What empty nodes hold, by what decides it: asked for with every refusal, and alike on most nodes.
+_EMPTY_MAX: Final = 1 << 12
+_EMPTY: Final[dict[object, int]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +108,15 @@ def _vertices(tree: MergeTree, positions: Ints, tier: int) -> Ints:
 
 def holds(facts: NodeFacts, shape: Shape) -> int:
     """Return how many pods of the shape the node could take if nothing were held there."""
-    return _fits(derive(replace(facts, in_use=None), ()), shape)
+    machine = facts.machine
+    # A pure function of this: a race between threads writes the same value twice.
+    query = facts.resource, facts.allocatable, (machine.table, machine.healthy) if machine else None, shape
+    found = _EMPTY.get(query)
+    if found is None:
+        if len(_EMPTY) >= _EMPTY_MAX:
+            _EMPTY.clear()
+        found = _EMPTY[query] = _fits(derive(replace(facts, in_use=None), ()), shape)
+    return found
 
 
 def holds_each(fleet: Fleet, job: Job, shape: Shape, positions: Ints) -> Ints:

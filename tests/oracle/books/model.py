@@ -554,11 +554,6 @@ class Model:
             if other != uid and entry.state != "releasing" and wanted & self._physical(known, entry.gpus)
         ]
 
-    def _named_with(self, uid: str, node: str, gpus: frozenset[str]) -> list[str]:
-        """Return who else holds one of these GPUs under the same name."""
-        here = self.on.get(node, {})
-        return [other for other, entry in here.items() if other != uid and entry.state != "releasing" and gpus & entry.gpus]
-
     def _bound_with(self, uid: str, node: str, gpus: frozenset[str]) -> bool:
         return any(self.entries[other].state in BOUND_STATES for other in self._others_with(uid, node, gpus))
 
