@@ -91,12 +91,14 @@ def attempt(number: int, session: int = 1) -> Attempt:
     return Attempt(session, number, "host")
 
 
-def planner(*nodes: NodeFacts) -> Planner:
-    """Return a planner that knows these nodes."""
+def planner(*nodes: NodeFacts, session: int = 1) -> Planner:
+    """Return a planner that knows these nodes, and that a shim of this session has said that it holds nothing."""
     cluster = Cluster(epoch=1, scheduler_name=OURS)
     for facts in nodes:
         cluster.observe_node(facts, 0.0)
-    return Planner(cluster, version="test")
+    plan = Planner(cluster, version="test")
+    plan.resync(attempt(1, session), (), 0.0)
+    return plan
 
 
 def uuids(kind: str, on: str, *indices: int) -> tuple[str, ...]:

@@ -291,11 +291,13 @@ func (b *books) resync(ctx context.Context) (*pb.ResyncResponse, error) {
 	defer b.sending.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, resyncTimeout)
 	defer cancel()
-	answer, err := b.service.Resync(ctx, b.statement())
+	statement := b.statement()
+	answer, err := b.service.Resync(ctx, statement)
 	if err != nil {
 		return nil, err
 	}
 	b.noteConflicts(answer.GetConflicts())
+	b.forgetBound(statement.GetHeld())
 	logger := klog.FromContext(ctx)
 	if dropped := answer.GetDropped(); len(dropped) > 0 {
 		logger.Info("The service dropped reservations that are no longer held", "podUIDs", dropped)
@@ -311,7 +313,7 @@ func (b *books) resync(ctx context.Context) (*pb.ResyncResponse, error) {
 func (b *books) statement() *pb.ResyncRequest {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.prune()
+	b.forgetGone()
 	request := &pb.ResyncRequest{Attempt: b.attempt(b.decided), ShimVersion: Version}
 	for _, h := range b.held {
 		request.Held = append(request.Held, &pb.Held{
@@ -327,11 +329,24 @@ func (b *books) statement() *pb.ResyncRequest {
 	return request
 }
 
-// prune drops pods that the scheduler's own view shows bound or gone, and not
-// before: the service's view may be behind the answer to the Binding.
-func (b *books) prune() {
+// forgetBound drops pods that the scheduler's own view shows bound, once the service was told of them: it may have
+// started anew, and its view may be behind the scheduler's.
+func (b *books) forgetBound(told []*pb.Held) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, each := range told {
+		uid := types.UID(each.GetPod().GetUid())
+		h := b.held[uid]
+		if h != nil && h.attempt == each.GetAttempt() && !isUnbound(b.lister, h.pod.GetNamespace(), h.pod.GetName(), uid) {
+			delete(b.held, uid)
+		}
+	}
+}
+
+// forgetGone drops pods that are gone by the scheduler's own view, and what is no longer held for nominated ones.
+func (b *books) forgetGone() {
 	for uid, h := range b.held {
-		if !isUnbound(b.lister, h.pod.GetNamespace(), h.pod.GetName(), uid) {
+		if !isThere(b.lister, h.pod.GetNamespace(), h.pod.GetName(), uid) {
 			delete(b.held, uid)
 		}
 	}

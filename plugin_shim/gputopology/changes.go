@@ -68,9 +68,13 @@ func (l *link) followOnce(ctx context.Context) (connected bool, err error) {
 	}
 }
 
-// greet brings a new connection up: what is held, then the table, then a first pod of those that waited for it.
+// greet brings a new connection up: the table, then what is held, then a first pod of those that waited for it.
+// The table comes first for it tells which session the service knows of, and one that is not newer may not hold anything.
 func (l *link) greet(ctx context.Context) error {
 	l.client.breaker.close()
+	if err := l.fetchTable(ctx); err != nil {
+		return fmt.Errorf("first Nodes of a connection: %w", err)
+	}
 	answer, err := l.books.resync(ctx)
 	if err != nil {
 		return fmt.Errorf("first Resync of a connection: %w", err)
@@ -80,9 +84,6 @@ func (l *link) greet(ctx context.Context) error {
 		logEpoch, answer.GetEpoch(), logTableSize, answer.GetTableSize())
 	if skew := versionSkew(answer.GetServiceVersion()); skew != "" {
 		logger.Info(skew, logEndpoint, l.client.endpoint)
-	}
-	if err := l.follows(ctx, answer.GetEpoch(), answer.GetTableSize()); err != nil {
-		return fmt.Errorf("first Nodes of a connection: %w", err)
 	}
 	l.books.sendSoon()
 	if l.waiting.any() {
@@ -114,6 +115,10 @@ func (l *link) follows(ctx context.Context, epoch uint64, size uint32) error {
 	if t.epoch == epoch && len(t.names) >= int(size) {
 		return nil
 	}
+	return l.fetchTable(ctx)
+}
+
+func (l *link) fetchTable(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, tableTimeout)
 	defer cancel()
 	_, err := l.tables.fetch(ctx)

@@ -433,14 +433,14 @@ func (b *testBench) newPlugin(args map[string]string) *Plugin {
 	return plugin.(*Plugin)
 }
 
-// connected starts the service and waits for the first Resync.
+// connected starts the service and waits until the shim has greeted it.
 func connected(t *testing.T, service *fakeService, args map[string]string) *testBench {
 	t.Helper()
 	b := newTestBench(t, args)
 	b.service = service
 	service.serve(t, b.socket)
 	receive(t, service.resyncs, "the first Resync")
-	eventually(t, "the node table", func() bool { return b.plugin.link.tables.current().epoch == service.epoch })
+	eventually(t, "the greeting", b.plugin.link.following.Load)
 	return b
 }
 

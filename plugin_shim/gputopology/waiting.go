@@ -173,6 +173,12 @@ func (w *waiting) prune(lister corev1listers.PodLister) {
 	}
 }
 
+// isThere reports whether the scheduler's own view still has the pod.
+func isThere(lister corev1listers.PodLister, namespace, name string, uid types.UID) bool {
+	pod, err := lister.Pods(namespace).Get(name)
+	return err == nil && pod.UID == uid
+}
+
 // isUnbound reports whether the scheduler's own view still has the pod, without a node.
 func isUnbound(lister corev1listers.PodLister, namespace, name string, uid types.UID) bool {
 	pod, err := lister.Pods(namespace).Get(name)

@@ -266,7 +266,8 @@ class ApiServer:
         if response.status == 410:
             return Gone(message)
         remedies = {401: "check the token of the kubeconfig", 403: "grant the rights of deploy/rbac"}
-        remedy = remedies.get(response.status, "retried")
+        ending = response.status == 403 and "because it is being terminated" in message
+        remedy = "its namespace is being deleted" if ending else remedies.get(response.status, "retried")
         what = f"{self.host}{path} answered {response.status} ({message.strip()[:300]}): {remedy}"
         after = response.headers.get("Retry-After", "")
         # It may be a date, too; the API server sends seconds.

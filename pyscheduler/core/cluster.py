@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from pyscheduler.core import bitmap
 from pyscheduler.core.explain import Hole
 from pyscheduler.core.fabric.fleet import Fleet
+from pyscheduler.core.fabric.place import NOWHERE, Place
 from pyscheduler.core.fabric.tightness import Tightness
-from pyscheduler.core.holdings import HoldingState
+from pyscheduler.core.holdings import Holding, HoldingState
 from pyscheduler.core.kinds import Kinds
 from pyscheduler.core.ledger import Ledger
 from pyscheduler.core.model import NodeFacts, PodFacts, PodUid, binding_order
@@ -159,6 +160,11 @@ class Cluster:
         self._grown.clear()
         return grown
 
+    def early(self, uid: PodUid) -> str | None:
+        """Return the node that the pod is bound to if that is not known yet."""
+        pod = self._early.get(uid)
+        return pod.node if pod is not None else None
+
     # -- changes ----------------------------------------------------------------------------------------------------
 
     def refresh(self, nodes: Iterable[int]) -> None:
@@ -174,10 +180,7 @@ class Cluster:
 
     def observe_node(self, facts: NodeFacts, now: float) -> None:
         """Note a node as it is now."""
-        node = self.table.place(facts.name, facts.place.path)
-        self._make_room()
-        self.fleet.place(node, facts.name, facts.place)
-        self._tightness.move(node, facts.place.path)
+        node = self._place(facts.name, facts.place)
         before = self._states[node]
         if facts.in_use_unreadable:
             # An error is never an empty report: the last one that could be read stands.
@@ -197,6 +200,14 @@ class Cluster:
         else:
             self.ledger.follow_report(node, facts.in_use)
         self.refresh({node})
+
+    def join(self, name: str) -> int:
+        """Return the index of a node that somebody knows of, though there may be no Node object yet."""
+        node = self.table.index_of(name)
+        if node is None:
+            node = self._place(name, NOWHERE)
+            self._set(node, ABSENT)
+        return node
 
     def forget_node(self, name: str) -> None:
         """Note that the Node object is gone. Its index stays taken; what its pods hold stays in the books."""
@@ -226,14 +237,20 @@ class Cluster:
             return
         self.refusals.clear(pod.uid)
         node = self.table.index_of(pod.node)
-        if node is None:
-            self._early[pod.uid] = pod
+        if node is None or not self._states[node].present:
+            if pod.uid in self._seen:
+                self._early[pod.uid] = pod
             held = self.ledger.get(pod.uid)
             if held is not None and held.state in (HoldingState.RESERVED, HoldingState.DOUBTFUL, HoldingState.NOMINATED):
                 # It is bound elsewhere.
                 self.refresh(self.ledger.drop(held))
         else:
             self.refresh(self.ledger.see_bound(pod, node, now, self._states[node].facts))
+
+    def unseen(self) -> list[Holding]:
+        """Return what pods are bound with that a live read has shown and the watch has not: it would not show them go, either."""
+        bound = (HoldingState.BOUND, HoldingState.FOREIGN)
+        return [held for held in self.ledger.holdings() if held.state in bound and held.uid not in self._seen]
 
     def forget_pod(self, uid: PodUid, now: float) -> None:
         """Note that the Pod object is gone."""
@@ -311,6 +328,14 @@ class Cluster:
             self.present |= bit
             self._with_resource[resource] = self._with_resource.get(resource, 0) | bit
             self._sizes.setdefault(resource, Counter())[gpus] += 1
+
+    def _place(self, name: str, place: Place) -> int:
+        """Note where a node is. Return its index."""
+        node = self.table.place(name, place.path)
+        self._make_room()
+        self.fleet.place(node, name, place)
+        self._tightness.move(node, place.path)
+        return node
 
     def _make_room(self) -> None:
         """Make room for the nodes that joined the table."""

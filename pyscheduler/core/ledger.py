@@ -20,7 +20,7 @@ from pyscheduler.core.holdings import Holding, HoldingState
 from pyscheduler.core.model import Attempt, Code, InUse, NodeFacts, PodFacts, PodUid, Verdict
 from pyscheduler.core.request import effective_gpus
 
-__all__ = ["MADE_ROOM", "TOMBSTONE_S", "UNLISTED_S", "Ledger"]
+__all__ = ["ALREADY_BOUND", "MADE_ROOM", "TOMBSTONE_S", "UNLISTED_S", "Ledger"]
 
 # How long a deleted pod's UID is remembered, in seconds: longer than any call of its can still be under way.
 TOMBSTONE_S = 600.0
@@ -28,6 +28,9 @@ TOMBSTONE_S = 600.0
 # Seconds for which the GPUs of a gone pod are held whose devices the node's agent has not reported: it may have given
 # them out just before, and tells of it a moment later.
 UNLISTED_S = 5.0
+
+# Why a pod is not considered that is bound.
+ALREADY_BOUND = "the pod is already bound; the scheduler has not seen it yet"
 
 # Why GPUs are held for a pod that is not reserved.
 MADE_ROOM = "preemption makes room for the pod"
@@ -56,7 +59,7 @@ class Ledger:
         self._rivals: set[PodUid] = set()
         # Gone pods whose devices were never reported.
         self._unlisted: set[PodUid] = set()
-        self._session = 0
+        self._session = self._stated = 0
 
     def get(self, uid: PodUid) -> Holding | None:
         """Return the pod's holding, if it has one."""
@@ -89,6 +92,8 @@ class Ledger:
         ended = self._ended.get(uid)
         if attempt.session < self._session:
             return Verdict(Code.RETRY, "this scheduler instance was superseded by a newer one: it must stop scheduling")
+        if attempt.session > self._stated:
+            return Verdict(Code.RETRY, "this scheduler has not said yet what it holds: it does so when it connects")
         if uid in self._tombstones:
             return Verdict(Code.RETRY, "the pod was deleted")
         if ended is not None and attempt <= ended:
@@ -101,7 +106,7 @@ class Ledger:
     def _in_the_way(attempt: Attempt, held: Holding) -> str:
         """Return why the pod may not be reserved for beside what it holds, empty if it may."""
         if held.state not in _YIELDING:
-            return "the pod is already bound; the scheduler has not seen it yet"
+            return ALREADY_BOUND
         if held.attempt == attempt:
             return ""
         if held.attempt is not None and attempt < held.attempt:
@@ -124,6 +129,11 @@ class Ledger:
     def note_session(self, session: int) -> None:
         """Remember the newest shim session: older ones are ignored from now on."""
         self._session = max(self._session, session)
+
+    def note_statement(self, session: int) -> None:
+        """Remember that this session has said what it holds: from now on it may reserve."""
+        self.note_session(session)
+        self._stated = self._session
 
     def unreserve(self, attempt: Attempt, uid: PodUid, *, bound_unknown: bool, now: float) -> set[int]:
         """End the attempt's reservation, or mark it doubtful. Without a reservation only the attempt is ended."""

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from pyscheduler.core.fabric.slots import COUNT_ONLY, Supply
-from pyscheduler.core.holdings import Holding
+from pyscheduler.core.holdings import Holding, HoldingState
 from pyscheduler.core.job import NO_LIMITS, UNKNOWN_MODEL
 from pyscheduler.core.machine.choice import Choice, Offer
 from pyscheduler.core.model import InUse, Machine, NodeFacts
@@ -150,7 +150,7 @@ def derive(facts: NodeFacts, holdings: Collection[Holding]) -> NodeState:
 
 def _held_by_name(machine: Machine, reported: InUse, holdings: Collection[Holding]) -> tuple[int, int]:
     """Return the mask of the GPUs that somebody is known to hold, and how many more are held that cannot be located."""
-    mask = unlocated = 0
+    mask = unlocated = claims = 0
     holders = set()
     for held in holdings:
         holders.add(held.uid)
@@ -159,12 +159,16 @@ def _held_by_name(machine: Machine, reported: InUse, holdings: Collection[Holdin
             located |= machine.mask_of(reported[held.uid])
         mask |= located
         unlocated += max(0, held.count - located.bit_count())
+        # What is held for a nominated pod may be what its victims still have.
+        claims += located.bit_count() if held.state is not HoldingState.NOMINATED else 0
     for uid, handles in reported.items():
         if uid not in holders:
             located = machine.mask_of(handles)
             mask |= located
             unlocated += max(0, len(handles) - located.bit_count())
-    return mask, unlocated
+            claims += located.bit_count()
+    # Of pods that are said to have one GPU, all but one have or get another, nobody knows which.
+    return mask, unlocated + max(0, claims - mask.bit_count())
 
 
 def _held_by_count(facts: NodeFacts, holdings: Collection[Holding]) -> int:

@@ -11,7 +11,6 @@ Concurrency contract: one writer at a time; the caller holds one lock round ever
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import replace
 
 from pyscheduler.core import explain
 from pyscheduler.core.chooser import Chooser
@@ -19,14 +18,16 @@ from pyscheduler.core.cluster import Cluster
 from pyscheduler.core.holdings import Holding, HoldingState
 from pyscheduler.core.job import NO_LIMITS, Job
 from pyscheduler.core.job import Refusal as Unplaced
+from pyscheduler.core.ledger import ALREADY_BOUND
 from pyscheduler.core.machine.weights import Weights
 from pyscheduler.core.model import Attempt, Code, PodRequest, PodUid, Verdict
 from pyscheduler.core.nominations import Nominations
 from pyscheduler.core.refusals import Eligible, Refusal
 from pyscheduler.core.replies import Candidate, FilterAnswer, HeldByShim, PreemptAnswer, ReserveAnswer, ResyncAnswer
-from pyscheduler.core.request import Shape, shape_of
+from pyscheduler.core.request import Shape
+from pyscheduler.core.resync import resync
 from pyscheduler.core.selector import select
-from pyscheduler.core.settings import limits_of
+from pyscheduler.core.settings import shape_of_pod
 
 __all__ = ["CANDIDATES", "Planner"]
 
@@ -146,13 +147,7 @@ class Planner:
 
     def resync(self, attempt: Attempt, held: Iterable[HeldByShim], now: float) -> ResyncAnswer:
         """Compare with what the shim holds: take up what is lacking, and return what the shim no longer knows."""
-        mine = list(held)
-        if attempt.session < self.cluster.ledger.session():
-            return ResyncAnswer((), tuple(sorted(h.pod.uid for h in mine)))
-        self.cluster.ledger.note_session(attempt.session)
-        conflicts = [h.pod.uid for h in mine if not self._adopt(attempt, h, now)]
-        reserved = {h.pod.uid for h in mine if not h.nominated}
-        return ResyncAnswer(tuple(self.cluster.ledger.orphans(attempt, reserved)), tuple(sorted(conflicts)))
+        return resync(self.cluster, self._nominations, attempt, tuple(held), now)
 
     def settle_orphan(self, orphan: Holding) -> bool:
         """Drop an orphan that a live read has shown to be unbound. Return whether it was dropped."""
@@ -176,12 +171,14 @@ class Planner:
 
     def _judge(self, attempt: Attempt, pod: PodRequest) -> Shape | Verdict:
         """Return the pod's shape, or why it cannot be considered now or ever."""
-        shape = _shape(pod)
+        shape = shape_of_pod(pod)
         if isinstance(shape, Verdict):
             return shape
         if not self.cluster.present:
             # Not a refusal: nobody would try the pod again when the first nodes do not fit, and its Event would stay.
             return Verdict(Code.RETRY, "no node is known yet: wait, or check that there are Node objects")
+        if self.cluster.early(pod.uid) is not None:
+            return Verdict(Code.RETRY, ALREADY_BOUND)
         return self.cluster.ledger.refusal(attempt, pod.uid) or shape
 
     def _best(self, shape: Shape, among: int, limit: int, first: int | None) -> list[int]:
@@ -249,49 +246,6 @@ class Planner:
                 at=now,
             )
         )
-
-    def _adopt(self, attempt: Attempt, held: HeldByShim, now: float) -> bool:
-        """Take up one reservation of the shim. Return False if others hold its GPUs, or it has ended: it must not be bound."""
-        ledger, number = self.cluster.ledger, replace(attempt, number=held.number)
-        node, mine = self.cluster.table.index_of(held.node), ledger.get(held.pod.uid)
-        if mine is not None and not held.nominated and mine.is_unbound and mine.attempt is not None and mine.attempt < number:
-            # What an older attempt held counts no more.
-            self.cluster.refresh(ledger.drop(mine))
-            mine = None
-        if mine is not None and (held.nominated or mine.state is not HoldingState.NOMINATED):
-            bound = (HoldingState.BOUND, HoldingState.FOREIGN)
-            disputed = mine.is_unbound and any(
-                other.state in bound for other in ledger.others_with(mine, self.cluster.state(mine.node).facts)
-            )
-            return held.nominated or not disputed
-        shape = _shape(held.pod)
-        if node is None or isinstance(shape, Verdict):
-            # What was held for a nominated pod is no promise.
-            return held.nominated
-        if held.nominated:
-            self._nominations.adopt(attempt, held.pod, shape, node, held.gpus, now)
-            return True
-        taken = Holding(
-            uid=held.pod.uid,
-            namespace=held.pod.namespace,
-            name=held.pod.name,
-            node=node,
-            state=HoldingState.DOUBTFUL if held.doubtful else HoldingState.RESERVED,
-            count=shape.gpus,
-            gpus=held.gpus,
-            since=now,
-            reason="taken up from the scheduler after a restart",
-            attempt=number,
-        )
-        facts = self.cluster.state(node).facts
-        touched = ledger.adopt(taken, facts)
-        self.cluster.refresh(touched)
-        return bool(touched) and not ledger.others_with(taken, facts)
-
-
-def _shape(pod: PodRequest) -> Shape | Verdict:
-    limits = limits_of(pod.settings)
-    return limits if isinstance(limits, Verdict) else shape_of(pod.containers, limits)
 
 
 def _scored(nodes: list[int]) -> tuple[Candidate, ...]:

@@ -7,14 +7,21 @@ from typing import Final
 
 from pyscheduler.core.job import Limits
 from pyscheduler.core.machine.links import Link, UnknownLinkTypeError
-from pyscheduler.core.model import Code, Verdict
+from pyscheduler.core.model import Code, PodRequest, Verdict
+from pyscheduler.core.request import Shape, shape_of
 
-__all__ = ["limits_of"]
+__all__ = ["limits_of", "shape_of_pod"]
 
 _LIMITS: Final = ("max-link", "near-nic", "same-numa")
 # Settings that are not for the scheduler.
 _IGNORED: Final = ("simulate",)
 _SWITCH: Final = {"true": True, "false": False}
+
+
+def shape_of_pod(pod: PodRequest) -> Shape | Verdict:
+    """Return what the pod needs of a node, or why it can never be placed."""
+    limits = limits_of(pod.settings)
+    return limits if isinstance(limits, Verdict) else shape_of(pod.containers, limits)
 
 
 def limits_of(settings: Mapping[str, str]) -> Limits | Verdict:

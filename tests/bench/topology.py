@@ -140,6 +140,7 @@ def _changes(count: int, shared: DeviceClass, machines: Machines) -> None:
     """Print what one node's change costs, and Filter's latency while 100 nodes change."""
     cluster, reader = Cluster(epoch=1, scheduler_name=OURS), ObjectReader(RESOURCES)
     planner, lock = Planner(cluster, version="bench"), threading.Lock()
+    planner.resync(attempt(1), (), 0.0)
     for raw in _nodes(count, shared):
         _tell(cluster, lock, machines, reader, raw)
     numbers = iter(range(1, 10**9))

@@ -47,7 +47,7 @@ class Edge:
         self.is_ready = True
         self.log = Recorder()
         self.orphans: list[Holding] = []
-        self.planner = planner(node("n1"), node("n2", "dgx-1v"))
+        self.planner = planner(node("n1"), node("n2", "dgx-1v"), session=SESSION)
         self.planner.cluster.take_grown()
         lock = threading.Lock()
         self.changes = Changes(self.planner, lock, lambda: self.now, self.log)
@@ -112,10 +112,18 @@ def test_node_table_is_sent_from_where_the_caller_stands(edge: Edge) -> None:
 
 
 def test_newest_session_is_told_so_that_a_shim_that_starts_takes_a_larger_one(edge: Edge) -> None:
-    assert edge.stub.Nodes(scheduler_pb2.NodesRequest()).newest_session == 0
-    request = scheduler_pb2.ReserveRequest(attempt=_attempt(), pod=_pod(), epoch=1, node=0)
-    edge.stub.Reserve(request)
-    assert edge.stub.Nodes(scheduler_pb2.NodesRequest()).newest_session == request.attempt.session > 0
+    assert edge.stub.Nodes(scheduler_pb2.NodesRequest()).newest_session == SESSION
+    newer = scheduler_pb2.Attempt(session=SESSION + 1, number=1, host="h")
+    edge.stub.Resync(scheduler_pb2.ResyncRequest(attempt=newer))
+    assert edge.stub.Nodes(scheduler_pb2.NodesRequest()).newest_session == SESSION + 1
+
+
+def test_shim_is_asked_to_say_what_it_holds_before_it_is_given_anything(edge: Edge) -> None:
+    newer = scheduler_pb2.Attempt(session=SESSION + 1, number=1, host="h")
+    verdict = _filter(edge, attempt=newer).verdict
+    assert (verdict.code, "not said yet what it holds" in verdict.reason) == (scheduler_pb2.Verdict.CODE_RETRY, True)
+    edge.stub.Resync(scheduler_pb2.ResyncRequest(attempt=newer))
+    assert _filter(edge, attempt=newer).verdict.code == scheduler_pb2.Verdict.CODE_OK
 
 
 def test_preempt_names_who_goes_and_holds_what_they_give_up(edge: Edge) -> None:

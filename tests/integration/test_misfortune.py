@@ -491,6 +491,10 @@ class Running:
         # Without a time-out: gRPC counts it from the time of day, which a test sets.
         return int(self.inspect.GetState(inspect_pb2.GetStateRequest()).gpus_free)
 
+    def greet(self) -> None:
+        """Say, as a scheduler that connects, that nothing is held."""
+        self.plugin.Resync(scheduler_pb2.ResyncRequest(attempt=attempt()), timeout=WAIT_S)
+
     def filter(self, uid: str, gpus: int, session: int = 1) -> scheduler_pb2.FilterResponse:
         table = self.plugin.Nodes(scheduler_pb2.NodesRequest(), timeout=WAIT_S)
         known = len(table.names)
@@ -556,6 +560,7 @@ def test_service_is_not_ready_before_it_knows_nodes_and_pods_and_becomes_so_by_i
 def test_service_stays_ready_while_the_api_server_is_away_and_catches_up(little: LittleApi, running: Running) -> None:
     until(running.serves)
     until(lambda: running.readyz() == (200, "ok\n"))
+    running.greet()
     little.stop()
     answer = running.filter("u1", 6)
     assert answer.verdict.code == scheduler_pb2.Verdict.CODE_OK
@@ -585,6 +590,7 @@ def test_wall_clock_that_jumps_ends_and_revives_nothing(
 ) -> None:
     until(running.serves)
     until(lambda: little.count("pods", "watch") == 1)
+    running.greet()
     table = running.plugin.Nodes(scheduler_pb2.NodesRequest())
     reserve = scheduler_pb2.ReserveRequest(attempt=attempt(), pod=waiting_pod("u1", 2), epoch=table.epoch, node=0)
     first = running.plugin.Reserve(reserve)

@@ -115,7 +115,7 @@ def survivors(box: Box, wanted: Wanted, victims: Sequence[Holder]) -> list[Holde
     def after(h: Holder) -> list[Holder]:
         gives_way = h.state == "waits" and (h.name == wanted.name or h.priority < wanted.priority)
         if gives_way:
-            return [replace(h, count=len(h.devices), gpus=h.devices)] if h.devices else []
+            return [replace(h, state="runs", count=len(h.devices), gpus=h.devices)] if h.devices else []
         return [] if h in victims or h.state in ("ended", "leaves") else [replace(h, gpus=tuple({*h.gpus, *h.devices}))]
 
     return [h for each in box.holders for h in after(each)]
@@ -132,6 +132,9 @@ def free_sets(box: Box, wanted: Wanted, victims: Sequence[Holder]) -> list[Gpus]
         return only_number if box.offered - held >= wanted.gpus else []
     taken = {gpu for h in staying for gpu in h.gpus} | set(box.strangers)
     somewhere = sum(max(0, h.count - len(h.gpus)) for h in staying)
+    # Of those that share a GPU all but one get another; what one waits for may be what its victims still have.
+    claims = sum(len(h.gpus) for h in staying if h.state != "waits") + len(box.strangers)
+    somewhere += max(0, claims - len(taken))
     free = [gpu for gpu in box.healthy if gpu not in taken]
     if min(len(free), box.offered - somewhere - len(taken)) < wanted.gpus:
         return []

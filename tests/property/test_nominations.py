@@ -16,15 +16,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from pyscheduler.core.cluster import Cluster
 from pyscheduler.core.holdings import Holding, HoldingState
 from pyscheduler.core.model import Code, NodeFacts, PodFacts, PodRequest, PodUid, binding_order
 from pyscheduler.core.nominations import NOMINATION_S
-from pyscheduler.core.planner import Planner, _shape
 from pyscheduler.core.preemption import propose
 from pyscheduler.core.replies import HeldByShim
 from pyscheduler.core.request import Shape
-from tests.builders import ALL, GPU, OURS, attempt, bound, node, pod
+from pyscheduler.core.settings import shape_of_pod
+from tests.builders import ALL, GPU, attempt, bound, node, planner, pod
 
 # The agent of the first reports who has which GPU; of the last only the number of GPUs is known.
 NODES = {"a": "hgx-h100", "b": "a100-pcie-bridged", "c": None}
@@ -446,7 +445,7 @@ class Preempting(RuleBasedStateMachine):
     # -- inside -----------------------------------------------------------------------------------------------------
 
     def _new_service(self) -> None:
-        self.planner = Planner(Cluster(epoch=1, scheduler_name=OURS), version="test")
+        self.planner = planner()
         for name in NODES:
             self._observe(name)
 
@@ -501,7 +500,7 @@ def facts_of(name: str, sick: tuple[int, ...]) -> NodeFacts:
 
 
 def shape(wanted: PodRequest) -> Shape:
-    found = _shape(wanted)
+    found = shape_of_pod(wanted)
     assert isinstance(found, Shape)
     return found
 

@@ -105,8 +105,6 @@ class Model:
         self.ended: dict[str, Attempt] = {}
         self.seen: set[str] = set()
         self.early: dict[str, PodSight] = {}
-        # Reservations that the shim told of on nodes that are not known yet.
-        self.early_held: dict[str, Entry] = {}
         self.session = 0
         self.greeted: set[int] = set()
         self.changed: set[str] = set()
@@ -142,11 +140,6 @@ class Model:
         for sight in sorted((s for s in self.early.values() if s.node == name), key=_binding_time):
             del self.early[sight.uid]
             self._bind(sight, now)
-        for uid, entry in list(self.early_held.items()):
-            if entry.node == name:
-                del self.early_held[uid]
-                if uid not in self.entries and uid not in self.dead:
-                    self._put(uid, entry)
 
     def _follow(self, uid: str, entry: Entry, report: dict[str, tuple[str, ...]] | None) -> None:
         if report is not None and report.get(uid) and not entry.told:
@@ -170,7 +163,7 @@ class Model:
             self.pod_gone(sight.uid, now, deleted=Fault.FINISHED_FORGOTTEN not in self._faults)
         elif sight.node is None:
             return
-        elif sight.node not in self.names:
+        elif sight.node not in self.nodes:
             if sight.uid in self.seen or Fault.UNSEEN_LEAK in self._faults:
                 self.early[sight.uid] = sight
             held = self.entries.get(sight.uid)
@@ -182,7 +175,6 @@ class Model:
     def pod_gone(self, uid: str, now: float, *, deleted: bool = True) -> None:
         self.seen.discard(uid)
         self.early.pop(uid, None)
-        self.early_held.pop(uid, None)
         if deleted:
             self.dead.add(uid)
             self.ended.pop(uid, None)
@@ -270,6 +262,8 @@ class Model:
         if Fault.RESERVE_BEFORE_RESYNC not in self._faults and attempt[0] not in self.greeted:
             return True
         entry = self.entries.get(uid)
+        if uid in self.early:
+            return True
         if entry is None or (entry.attempt == attempt and not self._moved(entry)):
             return False
         if entry.attempt and entry.state in YIELDING_STATES:
@@ -345,11 +339,6 @@ class Model:
         self.session = attempt[0]
         if uid not in self.dead:
             self.ended[uid] = max(attempt, self.ended.get(uid, attempt))
-        early = self.early_held.get(uid)
-        if early and early.attempt == attempt:
-            del self.early_held[uid]
-            if unknown:
-                self.early_held[uid] = early._replace(state="doubtful", since=now, how="lost")
         entry = self.entries.get(uid)
         if entry is None or entry.state not in UNBOUND_STATES or entry.attempt != attempt:
             return
@@ -384,7 +373,6 @@ class Model:
         if Fault.UNSEEN_LEAK not in self._faults:
             # A live read showed them, and no watch did: they may be gone.
             lost |= {uid for uid, e in self.entries.items() if e.state in BOUND_STATES and uid not in self.seen}
-        self.early_held = {u: e for u, e in self.early_held.items() if u in uids or (e.attempt or attempt) > attempt}
         return lost, conflicts
 
     def settled_unbound(self, uid: str, entry: Entry) -> None:
@@ -404,6 +392,10 @@ class Model:
         if entry is not None and entry.state != "nominated":
             stands = Fault.RESERVATION_YIELDS in self._faults or entry.state not in UNBOUND_STATES
             return stands or not self._bound_with(uid, entry.node, entry.gpus)
+        if uid in self.early:
+            return self.early[uid].node == held.node
+        if held.node not in self.names:
+            self.names.append(held.node)
         if uid in self.dead:
             return False
         # Of a doubtful one the attempt has ended, and its Binding may land.
@@ -412,12 +404,6 @@ class Model:
             return False
         state = "doubtful" if held.doubtful else "reserved"
         new = Entry(held.node, state, held.wants.count, held.gpus, mine, now, "taken up")
-        if held.node not in self.names:
-            if Fault.NODE_UNKNOWN_AT_RESYNC in self._faults:
-                self.robbed.append(uid)
-                return False
-            self.early_held[uid] = new
-            return True
         others = [o for o in self._others_with(uid, held.node, held.gpus) if self.entries[o].state != "nominated"]
         if others and Fault.RESERVATION_YIELDS in self._faults:
             self.robbed.append(uid)
@@ -433,7 +419,7 @@ class Model:
         if since is None:
             if entry is not None and entry.state == "nominated":
                 self._drop(uid)
-        elif entry is None and held.node in self.names and uid not in self.dead:
+        elif entry is None and held.node in self.names and uid not in self.dead and uid not in self.early:
             room = Entry(held.node, "nominated", held.wants.count, held.gpus, attempt, since, "room is made", held.wants.priority)
             self._put(uid, room._replace(room_since=since))
 
