@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from pyscheduler.core.fabric.place import Place
 from pyscheduler.core.model import NodeFacts, PodFacts, PodRequest, PodUid
-from tests.builders import OURS
+from tests.builders import OURS, SOME_GANG
 from tests.oracle.books.hardware import FLEET, GPU, Hardware, Request, machine_of
 
 __all__ = ["OTHERS", "Api", "Host", "Node", "NodeSight", "NodeTold", "Pod", "PodSight", "PodTold"]
@@ -32,6 +32,7 @@ class PodSight(NamedTuple):
     bound_at: float
     priority: int
     gang: bool
+    terminating: bool
 
 
 class NodeSight(NamedTuple):
@@ -127,19 +128,20 @@ class Pod:
             bound_at=self.bound_at,
             claimed=self.claimed,
             priority=self.priority,
-            gang=self.gang,
+            membership=SOME_GANG if self.gang else None,
+            terminating=self.terminating,
         )
 
     def sight(self) -> PodSight:
         handles = None if self.shares is None else self.handles
         ours, peak = self.scheduler == OURS, self.request.peak
-        own = self.priority, self.gang
+        own = self.priority, self.gang, self.terminating
         return PodSight(self.uid, self.node, self.finished, ours, self.claimed, peak, handles, self.bound_at, *own)
 
 
 @dataclass(eq=False)
 class Node:
-    """A Node object. `told` is what watches are shown."""
+    """A Node object. `told` is what watches are shown; `hardware` is what the document says, if there is one."""
 
     name: str
     hardware: Hardware

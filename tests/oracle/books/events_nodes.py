@@ -57,6 +57,22 @@ def a_document_comes_or_goes(world: World, draw: Draw) -> None:
     _show(world, node)
 
 
+def cards_are_exchanged(world: World, draw: Draw) -> None:
+    """The kubelet gives out the new ones, and its agent names them, before the node's document does."""
+    node = pick(draw, list(world.api.nodes.values()))
+    host = world.api.hosts[node.name]
+    serial = pick(draw, [serial for serial in (node.name, f"{node.name}-other") if serial != host.hardware.serial])
+    host.hardware = replace(host.hardware, serial=serial)
+    host.given.clear()
+    world.say("  {} has {}", node.name, host.hardware)
+
+
+def a_document_is_renewed(world: World, draw: Draw) -> None:
+    node = pick(draw, _outdated(world))
+    node.hardware = world.api.hosts[node.name].hardware
+    _show(world, node)
+
+
 def an_agent_reports(world: World, draw: Draw) -> None:
     """What the kubelet has given to whom, or a moment in which it has not given all."""
     node = pick(draw, _with_agent(world))
@@ -94,6 +110,10 @@ def _with_agent(world: World) -> list[Node]:
     return [node for node in world.api.nodes.values() if world.api.hosts[node.name].agent]
 
 
+def _outdated(world: World) -> list[Node]:
+    return [node for node in world.api.nodes.values() if node.hardware != world.api.hosts[node.name].hardware]
+
+
 def _some(world: World) -> bool:
     return bool(world.api.nodes)
 
@@ -104,6 +124,8 @@ NODE_EVENTS = (
     Event(allocatable_changes, 9, _some),
     Event(a_gpu_fails_or_recovers, 5, _some),
     Event(a_document_comes_or_goes, 3, _some),
+    Event(cards_are_exchanged, 2, _some),
+    Event(a_document_is_renewed, 6, any_of(_outdated)),
     Event(an_agent_reports, 30, any_of(_with_agent)),
     Event(an_agent_goes_or_comes, 3, _some),
     Event(a_report_cannot_be_read, 3, any_of(_with_agent)),

@@ -48,7 +48,8 @@ def another_scheduler_binds_a_pod(world: World, draw: Draw) -> None:
     pod = world.api.create(pick(draw, _other_names(world)), OTHERS, request, _priority(draw), shares)
     if chance(draw, 20):
         pod.scheduler, pod.claimed = OURS, True
-    world.api.bind(pod, node)
+    # A static pod has no Binding.
+    world.api.bind(pod, node, dated=not chance(draw, 20))
     world.say("  {} takes {} of {}", pod.uid, request.peak, node)
 
 

@@ -8,7 +8,6 @@ from pyscheduler.core.model import Code
 from tests.oracle.books.draws import Draw, chance, pick
 from tests.oracle.books.event import Event, any_of
 from tests.oracle.books.events_preemption import ask_for_room
-from tests.oracle.books.known import Fault
 from tests.oracle.books.shim import Binding, Call, Holds, Method, Shim, Stage
 from tests.oracle.books.world import World
 
@@ -19,7 +18,14 @@ def a_cycle_begins(world: World, draw: Draw) -> None:
     """PreFilter asks Filter, the framework takes a node, and Reserve is sent."""
     able = _may_begin(world)
     # One that was deposed gets no answer worth having.
-    shim = able[0] if chance(draw, 25) else able[-1]
+    _begin_cycle(world, draw, able[0] if chance(draw, 25) else able[-1])
+
+
+def a_cycle_begins_before_the_shim_has_connected(world: World, draw: Draw) -> None:
+    _begin_cycle(world, draw, pick(draw, _may_begin_too_early(world)))
+
+
+def _begin_cycle(world: World, draw: Draw, shim: Shim) -> None:
     pod = pick(draw, shim.waiting())
     attempt = shim.begin()
     if chance(draw, 3):
@@ -61,10 +67,12 @@ def a_pod_is_given_up_before_its_binding(world: World, draw: Draw) -> None:
 
 def a_binding_arrives(world: World, draw: Draw) -> None:
     binding = world.bindings.pop(draw.below(len(world.bindings)))
-    if chance(draw, 5):
-        world.bindings.append(binding)  # sent twice
     twice = any(other.holds is binding.holds for other in world.bindings)
     world.land(binding, answered=not chance(draw, 10), refused=not twice and chance(draw, 5))
+
+
+def a_binding_is_sent_twice(world: World, draw: Draw) -> None:
+    world.bindings.append(pick(draw, world.bindings))
 
 
 def a_binding_is_lost(world: World, draw: Draw) -> None:
@@ -117,9 +125,14 @@ def a_shim_connects(world: World, draw: Draw) -> None:
 def a_call_arrives(world: World, draw: Draw) -> None:
     """Any of those on their way: they may overtake each other."""
     call = world.wire.pop(draw.below(len(world.wire)))
-    if chance(draw, 5):
-        world.wire.append(_copy(call))
     world.deliver(call, answered=not chance(draw, 6))
+
+
+def a_call_is_sent_twice(world: World, draw: Draw) -> None:
+    """The answer to the second one is not awaited."""
+    call = replace(pick(draw, world.wire), awaited=False)
+    world.send(call)
+    world.say("  {}", call.method.value)
 
 
 def a_call_is_lost(world: World, draw: Draw) -> None:
@@ -163,15 +176,21 @@ def the_deposed_scheduler_ends(world: World, draw: Draw) -> None:
 
 
 def _send_resync(world: World, shim: Shim) -> None:
-    shim.sending = Call(Method.RESYNC, shim, world.service.number, statement=world.statement(shim))
+    shim.sending = Call(Method.RESYNC, shim, world.service.number, statement=shim.statement())
     world.send(shim.sending)
     world.say("  session {} up to {}: holds {}", shim.session, shim.decided, sorted(shim.held))
 
 
 def _may_begin(world: World) -> list[Shim]:
-    gated = Fault.RESERVE_BEFORE_RESYNC in world.faults
-    number = world.service.number
-    return [s for s in world.shims if s.cycle is None and (s.greeted == number or not gated) and s.waiting()]
+    return [shim for shim in _idle(world) if shim.greeted == world.service.number]
+
+
+def _may_begin_too_early(world: World) -> list[Shim]:
+    return [shim for shim in _idle(world) if shim.greeted != world.service.number]
+
+
+def _idle(world: World) -> list[Shim]:
+    return [shim for shim in world.shims if shim.cycle is None and shim.waiting()]
 
 
 def _chosen(world: World) -> list[tuple[Shim, Holds]]:
@@ -202,10 +221,6 @@ def _behind(world: World) -> list[Shim]:
     return [shim for shim in world.shims if shim.behind]
 
 
-def _copy(call: Call) -> Call:
-    return replace(call, awaited=False)
-
-
 def _forget(world: World, shim: Shim) -> None:
     for call in world.wire:
         if call.shim is shim:
@@ -227,9 +242,11 @@ def _bindings(world: World) -> list[Binding]:
 
 SHIM_EVENTS = (
     Event(a_cycle_begins, 130, any_of(_may_begin)),
+    Event(a_cycle_begins_before_the_shim_has_connected, 10, any_of(_may_begin_too_early)),
     Event(a_binding_is_posted, 110, any_of(_chosen)),
     Event(a_pod_is_given_up_before_its_binding, 8, any_of(_chosen)),
     Event(a_binding_arrives, 70, any_of(_bindings)),
+    Event(a_binding_is_sent_twice, 4, any_of(_bindings)),
     Event(a_binding_is_lost, 5, any_of(_bindings)),
     Event(a_binding_takes_too_long, 12, any_of(_posted)),
     Event(a_doubt_is_looked_into, 18, any_of(_doubts)),
@@ -237,6 +254,7 @@ SHIM_EVENTS = (
     Event(a_resync_is_sent, 10, any_of(_not_sending)),
     Event(a_shim_connects, 60, any_of(_not_greeted)),
     Event(a_call_arrives, 120, any_of(_calls)),
+    Event(a_call_is_sent_twice, 8, any_of(_calls)),
     Event(a_call_is_lost, 5, any_of(_calls)),
     Event(a_call_takes_too_long, 10, any_of(_awaited)),
     Event(the_shim_sees_pods, 80, any_of(_behind)),

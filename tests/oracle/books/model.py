@@ -12,7 +12,6 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from tests.oracle.books.cluster_api import NodeSight, PodSight
-from tests.oracle.books.known import Fault
 
 __all__ = ["BOUND_STATES", "NOMINATION_S", "UNBOUND_STATES", "Entry", "Foreign", "Free", "Held", "Model", "Wants"]
 
@@ -52,6 +51,11 @@ class Entry(NamedTuple):
     room_since: float | None = None
     rival: str | None = None
     told: bool = False
+    terminating: bool = False
+
+    @property
+    def leaving(self) -> bool:
+        return self.state == "releasing" or self.terminating
 
 
 class Wants(NamedTuple):
@@ -95,8 +99,7 @@ def _index(gpus: tuple[str, ...]) -> dict[str, int]:
 
 
 class Model:
-    def __init__(self, faults: AbstractSet[Fault]) -> None:
-        self._faults = faults
+    def __init__(self) -> None:
         self.names: list[str] = []
         self.nodes: dict[str, NodeSight] = {}
         self.entries: dict[str, Entry] = {}
@@ -108,9 +111,8 @@ class Model:
         self.session = 0
         self.greeted: set[int] = set()
         self.changed: set[str] = set()
-        # What the world has to judge: annotations that do not count, and reservations that others' claims ended.
+        # Annotations that do not count: the world has to judge them.
         self.foreign: list[Foreign] = []
-        self.robbed: list[str] = []
 
     # -- nodes ----------------------------------------------------------------------------------------------------------
 
@@ -160,24 +162,23 @@ class Model:
 
     def pod_read(self, sight: PodSight, now: float) -> None:
         if sight.finished:
-            self.pod_gone(sight.uid, now, deleted=Fault.FINISHED_FORGOTTEN not in self._faults)
+            self.pod_gone(sight.uid, now)
         elif sight.node is None:
             return
         elif sight.node not in self.nodes:
-            if sight.uid in self.seen or Fault.UNSEEN_LEAK in self._faults:
+            if sight.uid in self.seen:
                 self.early[sight.uid] = sight
             held = self.entries.get(sight.uid)
-            if Fault.BOUND_TO_UNKNOWN_NODE not in self._faults and held and held.state in YIELDING_STATES:
+            if held is not None and held.state in YIELDING_STATES:
                 self._drop(sight.uid)
         else:
             self._bind(sight, now)
 
-    def pod_gone(self, uid: str, now: float, *, deleted: bool = True) -> None:
+    def pod_gone(self, uid: str, now: float) -> None:
         self.seen.discard(uid)
         self.early.pop(uid, None)
-        if deleted:
-            self.dead.add(uid)
-            self.ended.pop(uid, None)
+        self.dead.add(uid)
+        self.ended.pop(uid, None)
         entry = self.entries.get(uid)
         if entry is None or entry.state == "releasing":
             return
@@ -202,7 +203,12 @@ class Model:
 
     def _bind(self, sight: PodSight, now: float) -> None:
         uid, node, entry = sight.uid, str(sight.node), self.entries.get(sight.uid)
-        if uid in self.dead or (entry and entry.node == node and entry.state not in YIELDING_STATES):
+        if uid in self.dead:
+            return
+        if entry is not None and entry.node == node and entry.state not in YIELDING_STATES:
+            # What was first seen stands, but for this.
+            if sight.terminating and not entry.terminating:
+                self._put(uid, entry._replace(terminating=True))
             return
         gpus, foreign = self._believed(sight, node)
         if foreign is not None and sight.ours and not sight.claimed:
@@ -210,14 +216,12 @@ class Model:
         for other in self._others_with(uid, node, gpus):
             if self.entries[other].state == "nominated":
                 self._drop(other)
-            elif self.entries[other].state in UNBOUND_STATES and Fault.RESERVATION_YIELDS in self._faults:
-                self.robbed.append(other)
-                self._drop(other)
         how = "reported" if gpus and gpus == self._reported(uid, node, sight.count) else "bound"
         attempt, rival = entry.attempt if entry else None, foreign.holders[0] if foreign and foreign.why == _HELD else None
         new = Entry(node, "foreign" if foreign else "bound", sight.count, gpus, attempt, now, how, sight.priority, sight.gang)
         known = self.nodes.get(node)
-        self._put(uid, new._replace(rival=rival, told=known is not None and uid in (known.report or {})))
+        told = known is not None and uid in (known.report or {})
+        self._put(uid, new._replace(rival=rival, told=told, terminating=sight.terminating))
 
     def _believed(self, sight: PodSight, node: str) -> tuple[frozenset[str], Foreign | None]:
         """Return the GPUs that a bound pod is taken to have, and why it is foreign."""
@@ -257,25 +261,18 @@ class Model:
     # -- calls of the shim ----------------------------------------------------------------------------------------------
 
     def must_retry(self, attempt: Attempt, uid: str) -> bool:
-        if not self.nodes or attempt[0] < self.session or uid in self.dead or attempt <= self.ended.get(uid, (0, 0)):
+        if not self.nodes or attempt[0] < self.session or attempt[0] not in self.greeted:
             return True
-        if Fault.RESERVE_BEFORE_RESYNC not in self._faults and attempt[0] not in self.greeted:
+        if uid in self.dead or uid in self.early or attempt <= self.ended.get(uid, (0, 0)):
             return True
         entry = self.entries.get(uid)
-        if uid in self.early:
-            return True
-        if entry is None or (entry.attempt == attempt and not self._moved(entry)):
+        if entry is None or entry.state not in YIELDING_STATES:
+            return entry is not None
+        if entry.attempt is None or entry.attempt == attempt:
             return False
-        if entry.attempt and entry.state in YIELDING_STATES:
-            if Fault.OLDER_ATTEMPT not in self._faults and attempt < entry.attempt:
-                return True
-            taken_over = attempt[0] > entry.attempt[0] and entry.state in UNBOUND_STATES
-            if Fault.NEWER_SESSION_TAKES_OVER not in self._faults and taken_over:
-                return True
-        return entry.state not in ("reserved", "nominated")
-
-    def _moved(self, entry: Entry) -> bool:
-        return entry.state not in YIELDING_STATES and Fault.REPEATED_RESERVE not in self._faults
+        # A newer session's view of the pod is late: what an older one reserved for it, it may have bound.
+        unsettled = entry.state == "reserved" and entry.attempt[0] < attempt[0]
+        return attempt < entry.attempt or entry.state == "doubtful" or unsettled
 
     def feasible(self, wants: Wants) -> set[str]:
         """Return the nodes that could take the pod now, but for what is held for nominated pods."""
@@ -313,11 +310,7 @@ class Model:
         if self._fits(node, wants.count, own):
             return "yes"
         lower = self.giving_way(node, wants)
-        if not self._fits(node, wants.count, own | lower):
-            return "no"
-        # Nothing is gained where their agent says that they have it.
-        kept = (self.nodes[node].report or {}).keys() & lower if Fault.REPORT_OF_NOMINATED in self._faults else set()
-        return "no" if kept and not self._fits(node, wants.count, (own | lower) - kept) else "yes"
+        return "yes" if self._fits(node, wants.count, own | lower) else "no"
 
     def reserved(self, attempt: Attempt, wants: Wants, node: str, gpus: frozenset[str], now: float) -> None:
         """Note what was chosen after ``yes``."""
@@ -355,13 +348,11 @@ class Model:
         of them is no promise, so the service may take it up or leave it.
         """
         said = list(held)
-        uids = {h.wants.uid for h in said}
         if attempt[0] < self.session:
-            return set(), uids
+            return set(), {h.wants.uid for h in said}
         self.session = attempt[0]
         self.greeted.add(self.session)
-        if Fault.NOMINATED_KEEPS_RESERVATION not in self._faults:
-            uids = {h.wants.uid for h in said if not h.nominated}
+        uids = {h.wants.uid for h in said if not h.nominated}
         conflicts = {h.wants.uid for h in said if not h.nominated and not self._adopt(attempt, h, now)}
         for room in (h for h in said if h.nominated):
             self._adopt_room(attempt, room, rooms.get(room.wants.uid))
@@ -370,9 +361,8 @@ class Model:
             for uid, e in self.entries.items()
             if e.state in UNBOUND_STATES and uid not in uids and e.attempt is not None and e.attempt <= attempt
         }
-        if Fault.UNSEEN_LEAK not in self._faults:
-            # A live read showed them, and no watch did: they may be gone.
-            lost |= {uid for uid, e in self.entries.items() if e.state in BOUND_STATES and uid not in self.seen}
+        # A live read showed them, and no watch did: they may be gone.
+        lost |= {uid for uid, e in self.entries.items() if e.state in BOUND_STATES and uid not in self.seen}
         return lost, conflicts
 
     def settled_unbound(self, uid: str, entry: Entry) -> None:
@@ -380,39 +370,32 @@ class Model:
         if self.entries.get(uid) == entry:
             self._drop(uid)
 
-    def _adopt(self, attempt: Attempt, held: Held, now: float) -> bool:  # noqa: C901  the rules, one after the other
+    def _adopt(self, attempt: Attempt, held: Held, now: float) -> bool:
+        """Return whether the pod may be bound with what is held for it."""
         uid, mine = held.wants.uid, (attempt[0], held.number)
         entry = self.entries.get(uid)
-        if entry and entry.state in UNBOUND_STATES and (entry.attempt or mine) < mine:
-            if Fault.OLDER_HOLDING_STANDS in self._faults:
-                self.robbed.append(uid)
-            else:
-                self._drop(uid)
-                entry = None
+        if entry is not None and entry.state in UNBOUND_STATES and (entry.attempt or mine) < mine:
+            self._drop(uid)
+            entry = None
         if entry is not None and entry.state != "nominated":
-            stands = Fault.RESERVATION_YIELDS in self._faults or entry.state not in UNBOUND_STATES
-            return stands or not self._bound_with(uid, entry.node, entry.gpus)
+            return entry.state not in UNBOUND_STATES or not self._bound_with(uid, entry.node, entry.gpus)
         if uid in self.early:
             return self.early[uid].node == held.node
+        return self._take_up(held, mine, now)
+
+    def _take_up(self, held: Held, mine: Attempt, now: float) -> bool:
+        uid = held.wants.uid
         if held.node not in self.names:
             self.names.append(held.node)
-        if uid in self.dead:
-            return False
         # Of a doubtful one the attempt has ended, and its Binding may land.
-        late = not held.doubtful and mine <= self.ended.get(uid, (0, 0))
-        if Fault.LATE_RESYNC not in self._faults and late:
-            return False
-        state = "doubtful" if held.doubtful else "reserved"
-        new = Entry(held.node, state, held.wants.count, held.gpus, mine, now, "taken up")
-        others = [o for o in self._others_with(uid, held.node, held.gpus) if self.entries[o].state != "nominated"]
-        if others and Fault.RESERVATION_YIELDS in self._faults:
-            self.robbed.append(uid)
+        if uid in self.dead or (not held.doubtful and mine <= self.ended.get(uid, (0, 0))):
             return False
         for other in self._others_with(uid, held.node, held.gpus):
             if self.entries[other].state == "nominated":
                 self._drop(other)
-        self._put(uid, new)
-        return not others
+        state = "doubtful" if held.doubtful else "reserved"
+        self._put(uid, Entry(held.node, state, held.wants.count, held.gpus, mine, now, "taken up"))
+        return not self._others_with(uid, held.node, held.gpus)
 
     def _adopt_room(self, attempt: Attempt, held: Held, since: float | None) -> None:
         uid, entry = held.wants.uid, self.entries.get(held.wants.uid)
@@ -442,9 +425,6 @@ class Model:
             return {"retry"}
         if any(self._fits(name, wants.count, self._could_go(name, wants)) for name in names):
             return {"ok"}
-        blind = Fault.REPORT_OF_NOMINATED_IN_PREEMPT in self._faults
-        if blind and any(self._fits(name, wants.count, self._could_go(name, wants), blind=True) for name in names):
-            return {"ok", "unschedulable"}
         room = self.rooms().get(wants.uid)
         if room is None or room.node not in names:
             return {"unschedulable"}
@@ -453,13 +433,20 @@ class Model:
 
     def may_go(self, wants: Wants, node: str, victims: Collection[str]) -> bool:
         """Tell whether a pod may have these evicted."""
-        return set(victims) <= self._could_go(node, wants) - self.giving_way(node, wants)
+        return set(victims) <= self._evictable(node, wants)
 
-    def free_without(self, wants: Wants, node: str, victims: Collection[str], gave_way: Collection[str]) -> Free | None:
+    def may_get(self, uid: str, room: Entry) -> bool:
+        """Tell whether all who have what is held for a nominated pod go, or could go for it."""
+        wants = Wants(uid, room.count, room.priority)
+        return self._could_go(room.node, wants).issuperset(self._others_with(uid, room.node, room.gpus))
+
+    def free_without(self, wants: Wants, node: str, victims: Collection[str]) -> Free | None:
         """Return what is free for the pod when the victims are gone, and who is gone already."""
-        passing = {uid for uid, e in self.on.get(node, {}).items() if e.state == "releasing"}
-        blind = Fault.REPORT_OF_NOMINATED_IN_PREEMPT in self._faults
-        return self.free(node, {wants.uid, *passing, *victims, *(gave_way if blind else ())}, blind=blind)
+        return self.free(node, {wants.uid, *self.leaving(node), *victims})
+
+    def would_fit(self, wants: Wants, node: str, gone: Collection[str]) -> bool:
+        """Tell whether the pod would fit if it were not for these."""
+        return self._fits(node, wants.count, {wants.uid, *gone})
 
     def nominated(self, wants: Wants, room: Entry) -> None:
         """Note what is held for a pod from now on; what an earlier attempt had reserved is not."""
@@ -474,26 +461,28 @@ class Model:
         }
 
     def _could_go(self, name: str, wants: Wants) -> set[str]:
-        lower = {
-            uid
-            for uid, e in self.on.get(name, {}).items()
-            if e.state == "releasing" or (e.state in BOUND_STATES and e.priority < wants.priority and not e.gang)
-        }
         own = self.entries.get(wants.uid)
-        return lower | self.giving_way(name, wants) | ({wants.uid} if own and own.node == name else set())
+        mine = {wants.uid} if own and own.node == name else set()
+        return self.leaving(name) | mine | self._evictable(name, wants) | self.giving_way(name, wants)
+
+    def leaving(self, name: str) -> set[str]:
+        """Return the pods on the node that are gone or end."""
+        return {uid for uid, e in self.on.get(name, {}).items() if e.leaving}
+
+    def _evictable(self, name: str, wants: Wants) -> set[str]:
+        here = self.on.get(name, {})
+        bound = {uid for uid, e in here.items() if e.state in BOUND_STATES and not e.gang and not e.terminating}
+        return {uid for uid in bound if here[uid].priority < wants.priority}
 
     # -- what is free ---------------------------------------------------------------------------------------------------
 
-    def free(self, name: str, hidden: Collection[str] = (), *, blind: bool = False) -> Free | None:
-        """Return what is free on the node if it were not for these pods, None if there is no such node.
-
-        `blind`: nor for what its agent reports of them, whoever they are.
-        """
+    def free(self, name: str, hidden: Collection[str] = ()) -> Free | None:
+        """Return what is free on the node if it were not for these pods, None if there is no such node."""
         node = self.nodes.get(name)
         if node is None:
             return None
         entries = {uid: e for uid, e in self.on.get(name, {}).items() if uid not in hidden}
-        report = {uid: gpus for uid, gpus in (node.report or {}).items() if uid not in hidden or (not blind and self._stays(uid))}
+        report = {uid: gpus for uid, gpus in (node.report or {}).items() if uid not in hidden or self._stays(uid)}
         if node.gpus is None:
             counts = {uid: len(gpus) for uid, gpus in report.items()} | {uid: e.count for uid, e in entries.items()}
             return Free(max(0, node.allocatable - sum(counts.values())), frozenset(), by_number=True)
@@ -509,8 +498,8 @@ class Model:
             # What is held for a nominated pod may be what its victims still have.
             bound += len(located) if entry is None or entry.state != "nominated" else 0
             held |= located
-        if Fault.SHARED_GPU_COUNTS_ONCE not in self._faults:
-            lost += max(0, bound - len(held))
+        # Two that name one GPU: one of them has another.
+        lost += max(0, bound - len(held))
         healthy = len(node.gpus) - len(node.sick)
         free = frozenset(i for i in range(len(node.gpus)) if i not in node.sick and i not in held)
         by_count = max(0, node.allocatable - lost - len(held))
@@ -519,13 +508,11 @@ class Model:
     def _stays(self, uid: str) -> bool:
         """Tell whether what the agent reports of a pod that is hidden has to count all the same."""
         entry = self.entries.get(uid)
-        if entry is None or entry.state not in YIELDING_STATES:
-            return False
         # What it has is not what is held for it here: somebody else has bound it.
-        return entry.state != "nominated" or Fault.REPORT_OF_NOMINATED not in self._faults
+        return entry is not None and entry.state in YIELDING_STATES
 
-    def _fits(self, name: str, count: int, hidden: Collection[str] = (), *, blind: bool = False) -> bool:
-        node, free = self.nodes.get(name), self.free(name, hidden, blind=blind)
+    def _fits(self, name: str, count: int, hidden: Collection[str] = ()) -> bool:
+        node, free = self.nodes.get(name), self.free(name, hidden)
         return node is not None and free is not None and 0 < count <= node.allocatable and count <= free.count
 
     # -- inside ---------------------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tests.oracle.books.cluster_api import Node
-from tests.oracle.books.known import Fault
 from tests.oracle.books.model import UNBOUND_STATES, UNLISTED_S, Entry, Free
 from tests.oracle.books.rest import catch_up, greet
 from tests.oracle.books.service import Service, demand
@@ -76,10 +75,7 @@ def _is_plain(world: World, shim: Shim, uid: str, entry: Entry, told: frozenset[
     if entry.state == "nominated":
         return True
     if entry.state in UNBOUND_STATES:
-        decided = entry.attempt is not None and entry.attempt <= (shim.session, shim.decided)
-        if Fault.NOMINATED_KEEPS_RESERVATION in world.faults and uid in shim.nominated and uid not in shim.held:
-            return False
-        return decided and not pod.void and (pod.node is None or Fault.BOUND_TO_UNKNOWN_NODE not in world.faults)
+        return entry.attempt is not None and entry.attempt <= (shim.session, shim.decided)
     if entry.state == "releasing" or entry.how == "reported":
         return told is not None and len(told) == entry.count and entry.gpus <= told
     return not (pod.edited or pod.forged or pod.void or pod.stale)

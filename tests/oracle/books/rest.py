@@ -20,9 +20,7 @@ def catch_up(world: World) -> None:
 
 def greet(world: World, shim: Shim) -> None:
     """Make a Resync that is answered at once, and settle what comes of it."""
-    statement = world.statement(shim)
-    world.resynced(shim, world.service.resync(*statement))
-    world.newest_heard = max(world.newest_heard, world.service.model.session)
+    world.resync(shim, shim.statement())
     while world.service.orphans or world.service.reads:
         for number in reversed(range(len(world.service.orphans))):
             world.service.read_live(number)

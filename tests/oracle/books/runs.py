@@ -5,14 +5,12 @@ from __future__ import annotations
 import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from tests.oracle.books.draws import Dice, Script, pick
 from tests.oracle.books.ending import end_all
 from tests.oracle.books.events import EVENTS
-from tests.oracle.books.known import KNOWN, Fault
 from tests.oracle.books.service import Violation
 from tests.oracle.books.world import World
 
@@ -47,7 +45,7 @@ class Failure:
         return f"seed {self.seed}, cut down to {len(self.steps)} steps:\n{self.story}"
 
 
-def run(seeds: Sequence[int], steps: int, faults: AbstractSet[Fault] = KNOWN) -> tuple[Counter[str], int]:
+def run(seeds: Sequence[int], steps: int) -> tuple[Counter[str], int]:
     """Run a world of so many steps for each seed, and end each: nothing may be held then.
 
     Returns
@@ -67,7 +65,7 @@ def run(seeds: Sequence[int], steps: int, faults: AbstractSet[Fault] = KNOWN) ->
         dice = Dice(seed)
         first, trace = Step(-1, ()), list[Step]()
         try:
-            world = World(dice, faults)
+            world = World(dice)
             first = Step(-1, tuple(dice.rolled))
             lots = _lots(dice)
             for _ in range(steps):
@@ -77,7 +75,7 @@ def run(seeds: Sequence[int], steps: int, faults: AbstractSet[Fault] = KNOWN) ->
         except Exception as cause:
             # What failed is the step that is not in the trace, or the end.
             partial = (*trace, Step(dice.event, tuple(dice.rolled))) if len(trace) < steps else tuple(trace)
-            raise AssertionError(str(_explain(seed, (first, *partial), faults, _kind(cause)))) from cause
+            raise AssertionError(str(_explain(seed, (first, *partial), _kind(cause)))) from cause
         counts += world.counts
         taken += len(trace)
     return counts, taken
@@ -107,24 +105,24 @@ def _kind(cause: Exception) -> str:
     return cause.promise if isinstance(cause, Violation) else type(cause).__name__
 
 
-def _explain(seed: int, steps: Sequence[Step], faults: AbstractSet[Fault], kind: str) -> Failure:
+def _explain(seed: int, steps: Sequence[Step], kind: str) -> Failure:
     first, rest = steps[0], list(steps[1:])
 
     def fails(chosen: Sequence[Step]) -> bool:
-        cause, _ = replay([first, *chosen], faults)
+        cause, _ = replay([first, *chosen])
         return cause is not None and _kind(cause) == kind
 
     small = _cut_down(rest, fails) if fails(rest) else rest
-    cause, story = replay([first, *small], faults, told=True)
+    cause, story = replay([first, *small], told=True)
     ended = "the failure does not come again" if cause is None else "".join(traceback.format_exception(cause)[-3:])
     return Failure(seed, tuple(small), "\n".join([*story, ended]))
 
 
-def replay(steps: Sequence[Step], faults: AbstractSet[Fault], *, told: bool = False) -> tuple[Exception | None, list[str]]:
+def replay(steps: Sequence[Step], *, told: bool = False) -> tuple[Exception | None, list[str]]:
     """Repeat steps, leaving out what cannot happen. Return what fails, and the story if it is `told`."""
     world = None
     try:
-        world = World(Script(steps[0].numbers), faults, told=told)
+        world = World(Script(steps[0].numbers), told=told)
         for number, numbers in steps[1:]:
             event = EVENTS[number]
             if event.ready(world):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
@@ -16,10 +16,9 @@ from pyscheduler.core.holdings import Holding, HoldingState
 from pyscheduler.core.model import Attempt, Code, PodUid, binding_order
 from pyscheduler.core.planner import Planner
 from pyscheduler.core.refusals import Eligible
-from pyscheduler.core.replies import HeldByShim
+from pyscheduler.core.replies import FilterAnswer, HeldByShim
 from tests.builders import OURS
 from tests.oracle.books.cluster_api import Api, NodeTold, Pod, PodTold
-from tests.oracle.books.known import Fault
 from tests.oracle.books.model import NOMINATION_S, UNBOUND_STATES, Entry, Free, Held, Model, Wants
 
 __all__ = ["Orphan", "Preempted", "Reserved", "Service", "Violation", "demand", "wants_of"]
@@ -77,8 +76,8 @@ class Service:
     ----------
     number
         Counts the runs; the epoch of the node table.
-    api, faults
-        The API server, and the faults that the model shares.
+    api
+        The API server.
     names
         The nodes in the order of the list.
     unjudged
@@ -86,14 +85,11 @@ class Service:
 
     """
 
-    def __init__(
-        self, number: int, api: Api, faults: AbstractSet[Fault], names: Iterable[str], unjudged: AbstractSet[str]
-    ) -> None:
+    def __init__(self, number: int, api: Api, names: Iterable[str], unjudged: AbstractSet[str]) -> None:
         self.number = number
         self._api = api
-        self.faults = faults
         self.planner = Planner(Cluster(epoch=number, scheduler_name=OURS), version="test")
-        self.model = Model(faults)
+        self.model = Model()
         self.unjudged: dict[str, NodeTold | None] = dict.fromkeys(unjudged)
         self.orphans: list[Orphan] = []
         self.reads: list[LiveRead] = []
@@ -102,6 +98,8 @@ class Service:
         self._pod_steps: deque[Callable[[], None]] = deque()
         self._node_position = self._pod_position = 0
         self._states: dict[str, object] = {}
+        # Until when room was held for a pod, as far as is known.
+        self._had_room: dict[str, float] = {}
         self.list_nodes(names)
         self.list_pods()
         self.tell_nodes(len(self._node_steps))
@@ -200,12 +198,12 @@ class Service:
         if self.model.must_retry((attempt.session, attempt.number), pod.uid):
             code = Code.RETRY
         else:
-            code = self._check_verdict(wants, eligible, found, self._names(answer.feasible))
+            code = self._check_verdict(wants, eligible, found, answer)
         demand(answer.verdict.code is code, "Filter of {} answered {}, and {} was due", pod.uid, answer.verdict, code)
         self.check()
         return code, found
 
-    def _check_verdict(self, wants: Wants, eligible: Sequence[str], found: list[str], feasible: set[str]) -> Code:
+    def _check_verdict(self, wants: Wants, eligible: Sequence[str], found: list[str], answer: FilterAnswer) -> Code:
         """Check the candidates, and return the code that was due."""
         own, lower = self.model.open_to(wants)
         free = self.model.feasible(wants)
@@ -213,9 +211,13 @@ class Service:
         demand(set(found) == due, "candidates are {}, and what fits is {}", found, due)
         demand(own not in found or found[0] == own, "candidates are {}, and room was made on {}", found, own)
         could = free | lower | ({own} if own else set())
-        # Where no node of the cluster is large enough, none is looked at.
-        none = not self.model.could_fit(self.model.nodes, wants.count)
-        demand(feasible == (set() if none else could), "feasible are {}, not {}", feasible, could)
+        never = {name for name in self.model.names if not self.model.could_fit([name], wants.count)}
+        if never == set(self.model.names):
+            # No node of the cluster is large enough: none is looked at.
+            could, never = set(), set()
+        feasible, unresolvable = self._names(answer.feasible), self._names(answer.unresolvable)
+        demand(feasible == could, "feasible are {}, not {}", feasible, could)
+        demand(unresolvable == never, "never feasible are {}, not {}", unresolvable, never)
         if due:
             return Code.OK
         curable = self.model.waits_for_room(wants.uid, eligible) or self.model.could_fit(eligible, wants.count)
@@ -232,7 +234,9 @@ class Service:
         said = json.loads(dict(answer.annotations).get("pyscheduler.io/gpus", "{}"))
         shares = {name: tuple(share) for name, share in said.items()}
         gpus = frozenset(gpu for share in shares.values() for gpu in share)
-        self._follow_rooms({*giving_way, pod.uid} if due == "yes" else giving_way - {pod.uid})
+        if due == "yes":
+            self._check_need(wants, node, ())
+        self._follow_rooms({*giving_way, pod.uid} if due == "yes" else set())
         if due == "yes":
             self._check_choice(node, gpus, pod.uid)
             model.reserved(number, wants, node, gpus, self._api.now)
@@ -261,9 +265,9 @@ class Service:
         before = set(room.victims) if room and room.node == node else set()
         demand(node in nodes, "Preempt of {} names {}, which it was not asked about", pod.uid, node)
         demand(model.may_go(wants, node, set(found.victims) - before), "{} may not have {} evicted", pod.uid, found.victims)
-        gave_way = model.giving_way(node, wants)
-        self._follow_rooms({*gave_way, pod.uid})
-        self._check_room(model.free_without(wants, node, before.union(found.victims), gave_way), wants, node, found.gpus)
+        self._check_need(wants, node, before.union(found.victims, model.leaving(node)))
+        self._follow_rooms({*model.giving_way(node, wants), pod.uid})
+        self._check_room(model.free_without(wants, node, before.union(found.victims)), wants, node, found.gpus)
         model.nominated(wants, self._room(pod, number, node, frozenset(found.gpus)))
         self.check()
         return Preempted(code, node, found.victims, found.gpus)
@@ -285,12 +289,22 @@ class Service:
     def _follow_rooms(self, may_end: AbstractSet[str]) -> None:
         """Follow the books in which nominated pods lost what was held for them. Others than these keep it for their time."""
         for uid, room in self.model.rooms().items():
-            held = self.planner.cluster.ledger.get(PodUid(uid))
-            if held is None or held.state is not HoldingState.NOMINATED:
+            if self._has_lost_room(uid):
                 expired = self._api.now - room.since > NOMINATION_S
                 demand(expired or uid in may_end, "what was held for {} is not held any longer: {}", uid, room)
-                if uid not in may_end or held is None:
+                if uid not in may_end or self.planner.cluster.ledger.get(PodUid(uid)) is None:
                     self.model.let_go(uid)
+
+    def _has_lost_room(self, uid: str) -> bool:
+        held = self.planner.cluster.ledger.get(PodUid(uid))
+        return held is None or held.state is not HoldingState.NOMINATED
+
+    def _check_need(self, wants: Wants, node: str, going: Collection[str]) -> None:
+        """No nominated pod lost what was held for it that could have kept it beside what this one got."""
+        lost = {uid for uid in self.model.giving_way(node, wants) - {wants.uid} if self._has_lost_room(uid)}
+        for uid in lost:
+            needed = not self.model.would_fit(wants, node, {*going, *lost} - {uid})
+            demand(needed, "{} got GPUs on {}, and {} lost what was held for it without need", wants, node, uid)
 
     def _room(self, pod: Pod, number: tuple[int, int], node: str, gpus: frozenset[str]) -> Entry:
         """Return what is held for a pod after its Preempt. On the same node it keeps its time, or begins anew."""
@@ -320,6 +334,11 @@ class Service:
         demand(found - nominated == conflicts - nominated, "conflicts are {}, due {}", found, conflicts)
         conflicts |= found
         self.orphans += [Orphan(holding, before[holding.uid]) for holding in answer.orphans]
+        for uid, room in self.model.rooms().items():
+            if uid not in before:
+                demand(self.model.may_get(uid, room), "room is taken up for {}, and others stay there: {}", uid, room)
+                ended = self._api.now - self._had_room.get(uid, -NOMINATION_S) < NOMINATION_S
+                demand(not ended, "room that has ended is taken up again for {}", uid)
         self.check()
         return conflicts
 
@@ -337,20 +356,12 @@ class Service:
             self.planner.cluster.forget_pod(holding.uid, now)
             self.model.pod_gone(holding.uid, now)
         elif pod.sight.node or pod.sight.finished:
-            if self._too_early(pod.sight.finished, holding.uid):
-                return
             self.planner.cluster.settle_pod(pod.facts, now)
             self.model.pod_read(pod.sight, now)
         else:
             self.planner.settle_orphan(holding)
             self.model.settled_unbound(holding.uid, entry)
         self.check()
-
-    def _too_early(self, finished: bool, uid: str) -> bool:
-        """Tell whether a known fault would come out: then the next Resync has the pod read again."""
-        if finished:
-            return Fault.FINISHED_FORGOTTEN in self.faults and self.pods_behind > 0
-        return Fault.UNSEEN_LEAK in self.faults and uid not in self.model.seen
 
     # -- what both must say ---------------------------------------------------------------------------------------------
 
@@ -380,10 +391,13 @@ class Service:
                 self._check_balance(name)
                 self._check_once(name)
         model.changed.clear()
+        self._had_room.update({uid: self._api.now for uid, entry in model.entries.items() if entry.room_since is not None})
 
     def _alike(self, node: str, held: Holding) -> bool:
         entry = self.model.entries.get(held.uid)
         if entry is None or (entry.node, entry.state, entry.count) != (node, held.state.value, held.count):
+            return False
+        if entry.terminating != held.terminating:
             return False
         if entry.gpus != frozenset(held.gpus) or len(entry.gpus) != len(held.gpus):
             return False
@@ -425,15 +439,12 @@ class Service:
         sick = {node.gpus[i] for i in node.sick} | {f"index:{i}" for i in node.sick}
         if held.isdisjoint(sick) and node.allocatable == len(node.gpus) - len(node.sick):
             count = sum(entry.count for entry in entries.values())
-            named = {f"index:{node.gpus.index(gpu)}" if gpu in node.gpus else gpu for gpu in held}
-            twice = Fault.SHARED_GPU_COUNTS_ONCE in self.faults and len(named) < count
-            demand(twice or free.count == max(0, node.allocatable - count), "{}: {} free, {} held", name, free.count, count)
+            demand(free.count == max(0, node.allocatable - count), "{}: {} free, {} held", name, free.count, count)
 
     def _check_once(self, name: str) -> None:
-        """No two bound pods have one GPU, unless the node's agent says so; nor does a reservation, but for known conflicts."""
-        states = ("bound", *UNBOUND_STATES) if Fault.RESERVATION_YIELDS in self.faults else ("bound",)
+        """No two bound pods have one GPU, unless the node's agent says so."""
         entries = self.model.on.get(name, {}).values()
-        named = [gpu for e in entries if e.state in states and e.how != "reported" for gpu in e.gpus]
+        named = [gpu for e in entries if e.state == "bound" and e.how != "reported" for gpu in e.gpus]
         demand(len(named) == len(set(named)), "a GPU of {} is held twice: {}", name, self.model.on.get(name))
 
     def _bits(self, names: Iterable[str]) -> int:
@@ -463,4 +474,4 @@ def _told(model: Model) -> Iterable[tuple[object, ...]]:
         yield uid, e.node, e.state, e.count, tuple(sorted(e.gpus)), attempt
 
 
-assert {state.value for state in HoldingState} == {*UNBOUND_STATES, "bound", "foreign", "releasing", "nominated"}
+assert {state.value for state in HoldingState} >= {*UNBOUND_STATES, "bound", "foreign", "releasing", "nominated"}

@@ -1,12 +1,12 @@
 """The scheduler's plugin as dictionaries: what it holds, what it owes, and its own late view of the pods.
 
-Written after plugin_shim/gputopology: `begin`, `hold`, `give_back`, `doubt`, `no_doubt`, `statement` and `prune` are those
-of books.go. One instance is one session.
+Written after plugin_shim/gputopology: the methods that change what is held are those of books.go. One instance is one session.
 """
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -187,31 +187,37 @@ class Shim:
         if self.endings.get(uid) is ending:
             del self.endings[uid]
 
-    def prune(self, *, bound: bool) -> list[str]:
-        """Let go of the pods that its own view shows gone, or `bound`, too. Return which were bound."""
-        gone = [uid for uid in self.held if uid not in self.view]
-        seen = [uid for uid in self.held if bound and self.view.get(uid) is not None]
-        for uid in (*gone, *seen):
-            del self.held[uid]
-        for uid, room in list(self.nominated.items()):
-            if self._api.now >= room.until or self.view.get(uid, "gone") is not None:
-                del self.nominated[uid]
-        return seen
-
-    def conflict(self, uid: str) -> None:
-        """Note that the service cannot take up what is held for the pod."""
-        if uid in self.held:
-            self.held[uid].conflicting = True
-        else:
-            self.nominated.pop(uid, None)
-
     def statement(self) -> Statement:
         """Return what a Resync says now."""
+        self._forget_gone()
         said = [_said(h.pod, h.attempt.number, h.node, h.handles, doubtful=h.stage is Stage.DOUBTFUL) for h in self.held.values()]
         rooms = [room for uid, room in self.nominated.items() if uid not in self.held]
         said += [_said(r.pod, r.number, r.node, r.gpus, doubtful=False, nominated=True) for r in rooms]
         said.sort(key=lambda both: both[0].number)
         return Statement(self.attempt(self.decided), tuple(held for held, _ in said), tuple(held for _, held in said))
+
+    def answered(self, statement: Statement, conflicts: Collection[str]) -> None:
+        """Take the answer to a Resync. Who is bound by its own view need not be told of once more."""
+        for uid in conflicts:
+            if uid in self.held:
+                self.held[uid].conflicting = True
+            else:
+                self.nominated.pop(uid, None)
+        for told in statement.said:
+            holds = self.held.get(told.wants.uid)
+            if holds is not None and holds.attempt.number == told.number and not self._is_unbound(told.wants.uid):
+                del self.held[told.wants.uid]
+
+    def _forget_gone(self) -> None:
+        """Let go of the pods that are gone by its own view, and of what is no longer held for nominated ones."""
+        for uid in [uid for uid in self.held if uid not in self.view]:
+            del self.held[uid]
+        for uid, room in list(self.nominated.items()):
+            if self._api.now >= room.until or not self._is_unbound(uid):
+                del self.nominated[uid]
+
+    def _is_unbound(self, uid: str) -> bool:
+        return uid in self.view and self.view[uid] is None
 
     def _end(self, uid: str, ending: Ending) -> None:
         earlier = self.endings.get(uid)

@@ -13,8 +13,7 @@ from pyscheduler.core.model import Code
 from tests.oracle.books.cluster_api import Api, Pod
 from tests.oracle.books.draws import Draw, shuffled
 from tests.oracle.books.hardware import FLEET, shares_fault
-from tests.oracle.books.known import KNOWN, Fault
-from tests.oracle.books.model import UNBOUND_STATES, Foreign
+from tests.oracle.books.model import Foreign
 from tests.oracle.books.service import Preempted, Service, demand
 from tests.oracle.books.shim import Binding, Call, Holds, Method, Shim, Stage, Statement
 
@@ -42,8 +41,7 @@ class World:
         What happened, in words; None while nobody reads it.
     """
 
-    def __init__(self, draw: Draw, faults: AbstractSet[Fault] = KNOWN, *, told: bool = False) -> None:
-        self.faults = faults
+    def __init__(self, draw: Draw, *, told: bool = False) -> None:
         self.api = Api()
         self.wire: list[Call] = []
         self.bindings: list[Binding] = []
@@ -56,7 +54,7 @@ class World:
         self.rested_at = 0.0
         for name in list(FLEET)[:3]:
             self.api.add_node(name)
-        self.service = Service(1, self.api, faults, shuffled(draw, list(self.api.nodes)), frozenset())
+        self.service = Service(1, self.api, shuffled(draw, list(self.api.nodes)), frozenset())
         self.shims = [Shim(1, self.api)]
 
     @property
@@ -81,14 +79,12 @@ class World:
         for call in self.wire:
             self.unanswered(call)
         self.wire.clear()
-        self.service = Service(self.service.number + 1, self.api, self.faults, names, unjudged)
+        self.service = Service(self.service.number + 1, self.api, names, unjudged)
         self.judge_books()
 
     def judge_books(self) -> None:
-        """Hear which annotations the service does not count, and which reservations it let go; honest pods need an excuse."""
+        """Hear which annotations the service does not count; honest pods need an excuse."""
         model = self.service.model
-        for uid in model.robbed:
-            self.api.pods[uid].void = True
         for foreign in model.foreign:
             pod = self.api.pods[foreign.uid]
             if pod.sure:
@@ -99,7 +95,6 @@ class World:
                     foreign,
                 )
             pod.void = True
-        model.robbed.clear()
         model.foreign.clear()
 
     def _excused_foreign(self, pod: Pod, foreign: Foreign) -> bool:
@@ -125,20 +120,14 @@ class World:
         unsure = holder.stale or holder.edited or holder.void or holder.session is None
         return unsure or (holder.swapped and len(told) != holder.request.peak)
 
-    def statement(self, shim: Shim) -> Statement:
-        """Return what the shim says in a Resync now."""
-        left_out = Fault.BOUND_LEFT_OUT_OF_RESYNC in self.faults
-        for uid in shim.prune(bound=left_out):
-            pod = self.api.pods[uid]
-            pod.void = pod.void or uid not in self.service.model.entries
-        return shim.statement()
-
-    def resynced(self, shim: Shim, conflicts: AbstractSet[str]) -> None:
-        """Have the shim take the answer to its Resync."""
-        for uid in conflicts:
-            shim.conflict(uid)
-        shim.prune(bound=True)
-        shim.greeted = self.service.number
+    def resync(self, shim: Shim, statement: Statement, *, answered: bool = True) -> None:
+        """Have the service handle a Resync. The shim takes the answer if it hears it."""
+        conflicts = self.service.resync(*statement)
+        self._hear()
+        self.say("  Resync of session {}: conflicts {}", shim.session, sorted(conflicts))
+        if answered:
+            shim.answered(statement, conflicts)
+            shim.greeted = self.service.number
 
     # -- calls ----------------------------------------------------------------------------------------------------------
 
@@ -170,22 +159,18 @@ class World:
         elif call is call.shim.sending:
             call.shim.sending = None
 
-    def _hear(self, shim: Shim) -> None:
+    def _hear(self) -> None:
         self.newest_heard = max(self.newest_heard, self.service.model.session)
 
     def _reserve(self, call: Call, answered: bool) -> None:
         pod, attempt, shim = call.pod, call.attempt, call.shim
         assert pod is not None
         assert attempt is not None
-        if self._brings_out_a_fault(pod.uid, (attempt.session, attempt.number)):
-            self.unanswered(call)
-            return
         answer = self.service.reserve(attempt, pod, call.node)
-        self._hear(shim)
+        self._hear()
         self.say("  Reserve {} for {} on {}: {} {}", attempt.number, pod.uid, call.node, answer.code.value, answer.shares)
         if answer.fresh:
             self._check_offer(shim, pod, call.node, answer.shares)
-            pod.void = pod.void and pod.node is not None
         if not (call.awaited and answered):
             self.unanswered(call)
             return
@@ -199,11 +184,8 @@ class World:
         pod, attempt, shim = call.pod, call.attempt, call.shim
         assert pod is not None
         assert attempt is not None
-        if self._brings_out_a_fault(pod.uid, (attempt.session, attempt.number)):
-            self.unanswered(call)
-            return
         answer = self.service.preempt(attempt, pod, call.nodes, call.protected)
-        self._hear(shim)
+        self._hear()
         self.say("  Preempt {} for {}: {}", attempt.number, pod.uid, answer)
         if not (call.awaited and answered):
             self.unanswered(call)
@@ -216,32 +198,18 @@ class World:
         elif answer.code is Code.UNSCHEDULABLE:
             shim.nominated.pop(pod.uid, None)
 
-    def _brings_out_a_fault(self, uid: str, attempt: tuple[int, int]) -> bool:
-        entry = self.service.model.entries.get(uid)
-        if entry is None or entry.attempt is None:
-            return False
-        if entry.state not in (*UNBOUND_STATES, "nominated"):
-            return Fault.REPEATED_RESERVE in self.faults and entry.attempt == attempt
-        if attempt[0] > entry.attempt[0]:
-            return Fault.NEWER_SESSION_TAKES_OVER in self.faults and entry.state in UNBOUND_STATES
-        return Fault.OLDER_ATTEMPT in self.faults and attempt < entry.attempt
-
     def _unreserve(self, call: Call, answered: bool) -> None:
         assert call.pod is not None
         assert call.ending is not None
         self.service.unreserve(call.ending.attempt, call.pod.uid, unknown=call.ending.unknown)
-        self._hear(call.shim)
+        self._hear()
         if call.awaited and answered:
             call.shim.acknowledged(call.pod.uid, call.ending)
         self.unanswered(call)
 
     def _resync(self, call: Call, answered: bool) -> None:
         assert call.statement is not None
-        conflicts = self.service.resync(*call.statement)
-        self._hear(call.shim)
-        self.say("  Resync of session {}: conflicts {}", call.shim.session, sorted(conflicts))
-        if call.awaited and answered:
-            self.resynced(call.shim, conflicts)
+        self.resync(call.shim, call.statement, answered=call.awaited and answered)
         self.unanswered(call)
 
     def _check_offer(self, shim: Shim, pod: Pod, node: str, shares: dict[str, tuple[str, ...]]) -> None:
