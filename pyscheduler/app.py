@@ -19,6 +19,8 @@ from pyscheduler.adapters.api import ApiServer
 from pyscheduler.adapters.cluster import NodeSink, PodSink
 from pyscheduler.adapters.conflicts import ConflictSink
 from pyscheduler.adapters.events import EventWriter
+from pyscheduler.adapters.gang_sizes import GangSizes
+from pyscheduler.adapters.gang_tables import GangTables
 from pyscheduler.adapters.http import HttpServer
 from pyscheduler.adapters.lease import Leadership, lease_query
 from pyscheduler.adapters.linter import Linter, lint_apart
@@ -41,6 +43,7 @@ from pyscheduler.edge.server import EdgeServer
 from pyscheduler.errors import ServeError
 from pyscheduler.readers.class_document import LABEL
 from pyscheduler.readers.cluster_objects import reader_for
+from pyscheduler.readers.fabric.level_names import level_names
 from pyscheduler.readers.lists import node_page, pod_page, raw_page
 from pyscheduler.readers.objects import ObjectReader
 
@@ -69,7 +72,7 @@ class Service:
         api = ApiServer(config.kubeconfig)
         metrics = self._metrics = Metrics(logger)
         cluster = Cluster(epoch=time.time_ns(), scheduler_name=config.scheduler_name)
-        planner = Planner(cluster, version=__version__, weights=config.weights)
+        planner = Planner(cluster, version=__version__, weights=config.weights, levels=level_names(config.fabric))
         metrics.watch_cluster(cluster, lock)
         self._worker = Worker()
         self._tables = Tables(self._worker, logger)
@@ -82,7 +85,8 @@ class Service:
         self._tables.built = nodes.retry
         classes = ClassSink(nodes.share, logger)
         watcher = functools.partial(Watcher, api, metrics=metrics, logger=logger, died=died)
-        self._leadership = Leadership(host, self._events.lead, metrics, logger)
+        self._gang_tables = GangTables(api, planner.gangs.tables, lock, clock, logger)
+        self._leadership = Leadership(host, self._lead, metrics, logger)
         self._lease_watch = None
         if config.lease:
             leases, selector = lease_query(config.lease)
@@ -115,7 +119,7 @@ class Service:
             metrics,
             logger,
         )
-        reader = ObjectReader(config.resources)
+        reader = ObjectReader(config.resources, scheduler=config.scheduler_name)
         self._pod_watch = watcher(
             "pods",
             "/api/v1/pods",
@@ -124,6 +128,7 @@ class Service:
             sink=ConflictSink(PodSink(cluster, lock, clock, reader), cluster, lock, reader, self._events, logger),
         )
         self._ready = threading.Event()
+        self._gang_sizes = GangSizes(api, planner.gangs, lock, clock, logger)
         self._settler = Settler(api, planner, lock, clock, reader, logger)
         self._changes = Changes(planner, lock, clock, metrics)
         self._edge = EdgeServer(
@@ -133,6 +138,7 @@ class Service:
                 lock,
                 changes=self._changes,
                 settle=self._settler.submit,
+                read_sizes=self._gang_sizes.ask,
                 ready=self._ready.is_set,
                 clock=clock,
                 log=metrics,
@@ -160,6 +166,7 @@ class Service:
         self._http.start()
         self._edge.start()
         self._settler.start()
+        self._gang_sizes.start()
         self._events.start()
         if self._lease_watch:
             self._lease_watch.start()
@@ -184,6 +191,8 @@ class Service:
         if self._lease_watch:
             self._lease_watch.stop()
         self._settler.stop()
+        self._gang_sizes.stop()
+        self._gang_tables.stop()
         self._events.stop()
         self._http.stop()
         self._worker.stop()
@@ -208,7 +217,13 @@ class Service:
         self._metrics.ready()
         self._edge.serving()
         self._linter.start()
+        # Not before: of a group that is half listed half a table would be written.
+        self._gang_tables.start()
         self._logger.info("ready")
+
+    def _lead(self, leads: bool) -> None:  # noqa: FBT001
+        self._events.lead(leads)
+        self._gang_tables.lead(leads)
 
     def _readyz(self) -> tuple[int, bytes]:
         if self._ready.is_set():

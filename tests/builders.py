@@ -8,6 +8,7 @@ import json
 from deploy.local import machines
 from pyscheduler.core.cluster import Cluster
 from pyscheduler.core.fabric.place import Place
+from pyscheduler.core.gangs.membership import GangKey, Membership
 from pyscheduler.core.machine.classify import class_of
 from pyscheduler.core.machine.device_table import DeviceTable
 from pyscheduler.core.model import (
@@ -28,6 +29,7 @@ from pyscheduler.readers import node_document
 GPU = "nvidia.com/gpu"
 OURS = "gpu-topology"
 ALL = Eligible((1 << 4096) - 1, 4096)
+SOME_GANG = Membership(GangKey("default", "some", "test"), min_members=1)
 
 
 @functools.cache
@@ -74,8 +76,27 @@ def pod(name: str, gpus: int = 1, resource: str = GPU, **fields: object) -> PodR
     return PodRequest(PodUid(name), "default", name, containers(gpus, resource), **fields)  # type: ignore[arg-type]
 
 
-def bound(name: str, on: str, gpus: int = 1, handles: tuple[str, ...] | None = None, **fields: object) -> PodFacts:
-    """Return a pod that the API shows bound, with its annotation if `handles` are given."""
+def member(
+    name: str, gpus: int = 1, *, group: str = "job", least: int | None = 4, priority: int = 0, **said: object
+) -> PodRequest:
+    """Return a member of a group that waits; it says how many are needed, and `said` of `Membership`."""
+    membership = Membership(GangKey("default", group, "test"), min_members=least, **said)  # type: ignore[arg-type]
+    asked = containers(gpus) if gpus else ()
+    return PodRequest(PodUid(name), "default", name, asked, {}, priority, membership)
+
+
+def shown(pod: PodRequest, on: str | None = None, **fields: object) -> PodFacts:
+    """Return a pod of ours as the API shows it, on a node if it is bound."""
+    facts: dict[str, object] = {"scheduler": OURS, "node": on, "membership": pod.membership, "priority": pod.priority, **fields}
+    return PodFacts(uid=pod.uid, namespace=pod.namespace, name=pod.name, containers=pod.containers, **facts)  # type: ignore[arg-type]
+
+
+def bound(
+    name: str, on: str, gpus: int = 1, handles: tuple[str, ...] | None = None, *, gang: bool = False, **fields: object
+) -> PodFacts:
+    """Return a pod that the API shows bound, with its annotation if `handles` are given. `gang`: a member of some group."""
+    if gang:
+        fields["membership"] = SOME_GANG
     shares = None if handles is None else {"main": handles}
     facts: dict[str, object] = {"scheduler": OURS, "node": on, "gpus": shares, **fields}
     return PodFacts(uid=PodUid(name), namespace="default", name=name, containers=containers(gpus), **facts)  # type: ignore[arg-type]

@@ -62,9 +62,11 @@ class Workspace:
         self._nodes += names
         return names
 
-    def add_pod(self, name: str, spec: Object, annotations: Mapping[str, str] | None = None) -> Object:
+    def add_pod(
+        self, name: str, spec: Object, annotations: Mapping[str, str] | None = None, labels: Mapping[str, str] | None = None
+    ) -> Object:
         """Create a pod from what `pod_spec` returns."""
-        return self.api.create(self.pods, _pod(spec, annotations, name=name))
+        return self.api.create(self.pods, _pod(spec, annotations, name=name, labels=dict(labels or {})))
 
     def add_indexed_job(self, name: str, completions: int, spec: Object, annotations: Mapping[str, str] | None = None) -> Object:
         """Create an indexed Job all of whose pods run at once."""
@@ -196,5 +198,5 @@ def has_condition(item: Object, kind: str) -> bool:
     return any(each["type"] == kind and each["status"] == "True" for each in conditions)
 
 
-def _pod(spec: Object, annotations: Mapping[str, str] | None, **metadata: str) -> Object:
+def _pod(spec: Object, annotations: Mapping[str, str] | None, **metadata: object) -> Object:
     return {"metadata": {**metadata, "annotations": dict(annotations or {})}, "spec": spec}

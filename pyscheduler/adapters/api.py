@@ -140,6 +140,10 @@ class ApiServer:
         """Create an object."""
         self._body(path, self._request("POST", path, None, json.dumps(body).encode(), READ_S))
 
+    def put(self, path: str, body: dict[str, Any]) -> None:
+        """Replace an object."""
+        self._body(path, self._request("PUT", path, None, json.dumps(body).encode(), READ_S))
+
     def watch(self, path: str, query: dict[str, str], read_s: float) -> Iterator[dict[str, Any]]:
         """Begin a watch, and return its events, which end when the server ends it.
 

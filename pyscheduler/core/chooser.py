@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
 from pyscheduler.core.cluster import Cluster
 from pyscheduler.core.fabric.merge_tree import NODE_LEVEL
-from pyscheduler.core.job import PodSet
+from pyscheduler.core.job import PodSet, Selection
 from pyscheduler.core.machine.choice import Choice
 from pyscheduler.core.machine.weights import Weights
 from pyscheduler.core.model import Attempt, PodRequest
@@ -28,7 +29,7 @@ class Chosen:
     """GPUs by their handles, and what the annotation ``pyscheduler.io/placement`` says of them."""
 
     handles: tuple[str, ...]
-    placement: dict[str, object]
+    placement: Mapping[str, object]
 
 
 class Chooser:
@@ -52,12 +53,37 @@ class Chooser:
         said = _placement(choice, self._predicted(node, state, choice), advisory=machine.assumed)
         return Chosen(machine.handles(choice.mask), said)
 
-    def annotations(self, attempt: Attempt, pod: PodRequest, chosen: Chosen) -> tuple[tuple[str, str], ...]:
-        """Return the annotations of the Binding."""
+    def handles(self, node: int, mask: int, gpus: int) -> tuple[str, ...]:
+        """Return the GPUs of a set by their handles; of a set of 0, any that nobody is known to hold."""
+        state = self._cluster.state(node)
+        machine = state.facts.machine
+        return machine.handles(mask) if machine is not None and mask else self._any_gpus(node, state, gpus)
+
+    def of_job(self, selection: Selection) -> dict[str, object]:
+        """Return what the annotation ``pyscheduler.io/placement`` says of each pod of a job."""
+        return {
+            "level": selection.level,
+            "bottleneck": str(selection.bottleneck) if selection.bottleneck else None,
+            "model": selection.model,
+            "advisory": False,
+            "predicted_allreduce_gbps": predicted_gbps(self._cluster, self._weights, selection.pods, selection.level),
+        }
+
+    def is_advisory(self, node: int, mask: int) -> bool:
+        """Tell whether nobody makes the kubelet hand out just these GPUs, or nobody knows which they are."""
+        machine = self._cluster.state(node).facts.machine
+        return machine is None or not mask or machine.assumed
+
+    def annotations(
+        self, attempt: Attempt, pod: PodRequest, chosen: Chosen, rank: int | None = None
+    ) -> tuple[tuple[str, str], ...]:
+        """Return the annotations of the Binding. `rank`: of a member of a group."""
         said = {**chosen.placement, "leader": f"{attempt.host}/{attempt.session}", "version": self._version}
+        ranked = (("pyscheduler.io/rank", str(rank)),) if rank is not None else ()
         return (
             ("pyscheduler.io/gpus", json.dumps(share_out(pod.containers, chosen.handles), separators=(",", ":"))),
             ("pyscheduler.io/placement", json.dumps(said, separators=(",", ":"))),
+            *ranked,
         )
 
     def _any_gpus(self, node: int, state: NodeState, gpus: int) -> tuple[str, ...]:

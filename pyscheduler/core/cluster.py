@@ -21,6 +21,7 @@ from pyscheduler.core.explain import Hole
 from pyscheduler.core.fabric.fleet import Fleet
 from pyscheduler.core.fabric.place import NOWHERE, Place
 from pyscheduler.core.fabric.tightness import Tightness
+from pyscheduler.core.gangs.roster import Roster
 from pyscheduler.core.holdings import Holding, HoldingState
 from pyscheduler.core.kinds import Kinds
 from pyscheduler.core.ledger import Ledger
@@ -42,8 +43,8 @@ class Cluster:
 
     Attributes
     ----------
-    table, ledger, refusals
-        Nodes by index; holdings; the pods that wait because no node could take them.
+    table, ledger, refusals, roster
+        Nodes by index; holdings; the pods that wait because no node could take them; the members of groups.
     generation
         Grows with every change of a node's state.
     topology
@@ -58,6 +59,7 @@ class Cluster:
         self.table = NodeTable(epoch)
         self.ledger = Ledger(scheduler_name)
         self.refusals = Refusals()
+        self.roster = Roster()
         self.generation = 1
         self.topology = 1
         self.present = 0
@@ -93,9 +95,9 @@ class Cluster:
         if not state.present or len(holdings) == len(self.ledger.on_node(node)):
             return state
         facts, reported = state.facts, state.facts.in_use
-        # A nominated pod that has devices by its agent's report is bound by others: these are not what is held for it.
-        nominated = {held.uid for held in self.ledger.on_node(node) if held.state is HoldingState.NOMINATED}
-        gone = set(hidden) - nominated
+        # A pod that is not reserved and has devices by its agent's report is bound by others: these are not what is held for it.
+        promised = {held.uid for held in self.ledger.on_node(node) if held.is_promised}
+        gone = set(hidden) - promised
         if reported and not reported.keys().isdisjoint(gone):
             facts = replace(facts, in_use={uid: gpus for uid, gpus in reported.items() if uid not in gone})
         return derive(facts, holdings)
@@ -226,6 +228,8 @@ class Cluster:
         """Note a pod as the watch shows it now. Of several, in `binding_order`."""
         if not pod.finished:
             self._seen.add(pod.uid)
+            if pod.scheduler == self.ledger.scheduler_name:
+                self.roster.see(pod)
         self.settle_pod(pod, now)
 
     def settle_pod(self, pod: PodFacts, now: float) -> None:
@@ -236,12 +240,16 @@ class Cluster:
         if pod.node is None:
             return
         self.refusals.clear(pod.uid)
+        self.roster.bind(pod.uid)
+        if not pod.containers:
+            # A member of a group that has no GPUs.
+            return
         node = self.table.index_of(pod.node)
         if node is None or not self._states[node].present:
             if pod.uid in self._seen:
                 self._early[pod.uid] = pod
             held = self.ledger.get(pod.uid)
-            if held is not None and held.state in (HoldingState.RESERVED, HoldingState.DOUBTFUL, HoldingState.NOMINATED):
+            if held is not None and (held.is_unbound or held.is_promised):
                 # It is bound elsewhere.
                 self.refresh(self.ledger.drop(held))
         else:
@@ -274,6 +282,7 @@ class Cluster:
     def _gone(self, uid: PodUid, now: float) -> None:
         self.refusals.clear(uid)
         self._seen.discard(uid)
+        self.roster.forget(uid)
         self._early.pop(uid, None)
         held = self.ledger.get(uid)
         in_use = self._states[held.node].facts.in_use if held else None

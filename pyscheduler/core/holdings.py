@@ -21,6 +21,8 @@ class HoldingState(enum.Enum):
     BOUND = "bound"
     # Preemption makes room for the pod: when those who have these GPUs are gone, they are for it.
     NOMINATED = "nominated"
+    # The plan of the pod's group gives it these GPUs: it has them when it is reserved.
+    PLANNED = "planned"
     # The pod is finished or gone; the node still holds its devices.
     RELEASING = "releasing"
     # Bound by others, or with an annotation that cannot be trusted: known by number only.
@@ -37,7 +39,8 @@ class Holding:
     has reported its devices. `victims` are the pods that are
     evicted for a nominated one; `nominated_at` is since when GPUs are held for
     it, None if it is none, and stays while it is reserved. `rival` is the pod
-    that was bound earlier and keeps a GPU that this one names, too.
+    that was bound earlier and keeps a GPU that this one names, too. `plan` names the plan of the pod's group,
+    if it was placed by one.
     """
 
     uid: PodUid
@@ -59,8 +62,14 @@ class Holding:
     victims: tuple[PodUid, ...] = ()
     nominated_at: float | None = None
     rival: PodUid | None = None
+    plan: str = ""
 
     @property
     def is_unbound(self) -> bool:
         """Whether it is a reservation whose Binding was not seen yet."""
         return self.state in (HoldingState.RESERVED, HoldingState.DOUBTFUL)
+
+    @property
+    def is_promised(self) -> bool:
+        """Whether it is held for a pod that is not reserved: no Binding of its can land."""
+        return self.state in (HoldingState.NOMINATED, HoldingState.PLANNED)

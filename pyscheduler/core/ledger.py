@@ -37,7 +37,7 @@ MADE_ROOM = "preemption makes room for the pod"
 
 _UNBOUND = (HoldingState.RESERVED, HoldingState.DOUBTFUL)
 # What gives way to a pod that is bound.
-_YIELDING = (*_UNBOUND, HoldingState.NOMINATED)
+_YIELDING = (*_UNBOUND, HoldingState.NOMINATED, HoldingState.PLANNED)
 
 
 class Ledger:
@@ -122,9 +122,15 @@ class Ledger:
         self.note_session(holding.attempt.session)
         return self._put(holding)
 
-    def nominate(self, holding: Holding) -> set[int]:
-        """Hold GPUs for a pod that preemption makes room for, in place of what was held for it before."""
+    def promise(self, holding: Holding) -> set[int]:
+        """Hold GPUs for a pod that is not reserved yet, nominated or planned, in place of what was held for it before."""
         return self._put(holding)
+
+    def end_attempt(self, holding: Holding) -> set[int]:
+        """Drop a reservation that can have no Binding under way; its attempt has ended."""
+        if holding.attempt is not None and holding.uid not in self._tombstones:
+            self._ended[holding.uid] = max(holding.attempt, self._ended.get(holding.uid, holding.attempt))
+        return self.drop(holding)
 
     def note_session(self, session: int) -> None:
         """Remember the newest shim session: older ones are ignored from now on."""
@@ -177,9 +183,9 @@ class Ledger:
             return self._put(replace(held, terminating=True)) if pod.terminating and not held.terminating else set()
         believed, distrust, rival = self._judged(pod, node, facts)
         touched: set[int] = set()
-        # What is bound is a fact, and what is held for a nominated pod is not. A reservation stays: its Binding may land.
+        # What is bound is a fact, and what is held for a pod that is not reserved is not. A reservation stays: its Binding may land.
         for other in self._others_with(pod.uid, node, believed, facts):
-            touched |= self._drop(other.uid) if other.state is HoldingState.NOMINATED else set()
+            touched |= self._drop(other.uid) if other.is_promised else set()
         return touched | self._put(
             Holding(
                 uid=pod.uid,
@@ -198,6 +204,7 @@ class Ledger:
                 terminating=pod.terminating,
                 listed=pod.uid in (facts.in_use or {}),
                 rival=rival,
+                plan=held.plan if held else "",
             )
         )
 
@@ -207,7 +214,7 @@ class Ledger:
         held = self._holdings.get(uid)
         if held is None or held.state is HoldingState.RELEASING:
             return set()
-        if reported and held.state is not HoldingState.NOMINATED:
+        if reported and not held.is_promised:
             reason = "the pod is gone, the node still holds its devices"
             return self._put(replace(held, state=HoldingState.RELEASING, since=now, reason=reason, listed=True))
         if reported is False and not held.listed and held.state not in _YIELDING:
@@ -249,8 +256,8 @@ class Ledger:
         if late or holding.uid in self._tombstones:
             return set()
         others = self.others_with(holding, facts)
-        nominated = [other for other in others if other.state is HoldingState.NOMINATED]
-        return self._put(holding).union(*(self._drop(other.uid) for other in nominated))
+        promised = [other for other in others if other.is_promised]
+        return self._put(holding).union(*(self._drop(other.uid) for other in promised))
 
     def others_with(self, holding: Holding, facts: NodeFacts) -> list[Holding]:
         """Return what others hold of the same GPUs."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NewType
 
 from pyscheduler.core.fabric.place import NOWHERE, Place
 from pyscheduler.core.findings import Finding
+from pyscheduler.core.gangs.membership import Membership
 
 if TYPE_CHECKING:
     from pyscheduler.core.machine.device_table import DeviceTable
@@ -77,6 +78,7 @@ class PodRequest:
     containers: tuple[ContainerRequest, ...]
     settings: Mapping[str, str] = field(default_factory=dict)
     priority: int = 0
+    membership: Membership | None = None
 
 
 class Code(enum.Enum):
@@ -169,8 +171,10 @@ class PodFacts:
     `node` is None while the pod is not bound. `gpus` is the parsed annotation
     ``pyscheduler.io/gpus`` (container to handles), None if absent or unreadable.
     `bound_at` is the Unix time in seconds of its binding, 0 if not known.
-    `claimed` is true where the devices come from a resource claim. `gang` is true for a member of a group of pods,
-    `terminating` for a pod that is being deleted.
+    `claimed` is true where the devices come from a resource claim. `membership` is that of a member of a group of pods;
+    `settings` are its inputs, without the domain. `terminating` is true for a pod that is being deleted, `gated` for one
+    that must not be scheduled yet. Of a member, `rank` is what its Binding gave it, None if there is none, and `host` the
+    name by which others of its namespace reach it.
     """
 
     uid: PodUid
@@ -184,8 +188,17 @@ class PodFacts:
     bound_at: float = 0.0
     claimed: bool = False
     priority: int = 0
-    gang: bool = False
     terminating: bool = False
+    gated: bool = False
+    membership: Membership | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    rank: int | None = None
+    host: str = ""
+
+    @property
+    def gang(self) -> bool:
+        """Whether it is a member of a group of pods."""
+        return self.membership is not None
 
 
 def binding_order(pod: PodFacts) -> tuple[float, PodUid]:

@@ -245,7 +245,7 @@ class Nominations:
             victims=held.victims,
             nominated_at=since,
         )
-        self._cluster.refresh(self._cluster.ledger.nominate(holding))
+        self._cluster.refresh(self._cluster.ledger.promise(holding))
         self._holders.add(pod.uid)
         self._ended.pop(pod.uid, None)
 

@@ -10,11 +10,14 @@ Concurrency contract: one writer at a time; the caller holds one lock round ever
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
 
 from pyscheduler.core import explain
-from pyscheduler.core.chooser import Chooser
+from pyscheduler.core.chooser import Chooser, Chosen
 from pyscheduler.core.cluster import Cluster
+from pyscheduler.core.gangs.gangs import Gangs
 from pyscheduler.core.holdings import Holding, HoldingState
 from pyscheduler.core.job import NO_LIMITS, Job
 from pyscheduler.core.job import Refusal as Unplaced
@@ -23,7 +26,16 @@ from pyscheduler.core.machine.weights import Weights
 from pyscheduler.core.model import Attempt, Code, PodRequest, PodUid, Verdict
 from pyscheduler.core.nominations import Nominations
 from pyscheduler.core.refusals import Eligible, Refusal
-from pyscheduler.core.replies import Candidate, FilterAnswer, HeldByShim, PreemptAnswer, ReserveAnswer, ResyncAnswer
+from pyscheduler.core.replies import (
+    Candidate,
+    FilterAnswer,
+    HeldByShim,
+    PlanAnswer,
+    PlanMember,
+    PreemptAnswer,
+    ReserveAnswer,
+    ResyncAnswer,
+)
 from pyscheduler.core.request import Shape
 from pyscheduler.core.resync import resync
 from pyscheduler.core.selector import select
@@ -41,12 +53,28 @@ OK = Verdict(Code.OK)
 
 
 class Planner:
-    """Decides on the cluster that it is given."""
+    """Decides on the cluster that it is given.
 
-    def __init__(self, cluster: Cluster, *, version: str, weights: Weights | None = None) -> None:
+    Parameters
+    ----------
+    cluster
+        What is known.
+    version
+        Written on Bindings.
+    weights
+        What links are worth; None: the defaults.
+    levels
+        Names of levels by node label: a group may name a level by either.
+
+    """
+
+    def __init__(
+        self, cluster: Cluster, *, version: str, weights: Weights | None = None, levels: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         self.cluster = cluster
         self._chooser = Chooser(cluster, weights or Weights(), version)
         self._nominations = Nominations(cluster)
+        self.gangs = Gangs(cluster, self._chooser, levels)
 
     def filter(self, attempt: Attempt, pod: PodRequest, eligible: Eligible, now: float) -> FilterAnswer:
         """Judge all nodes for one pod.
@@ -69,14 +97,33 @@ class Planner:
         self.expire(now)
         if not self.cluster.could_fit(shape):
             return FilterAnswer(self._refuse(pod, shape, eligible, now), self.cluster.generation)
+        kept = self.gangs.keeping.closed_to(pod.priority)
         ranking = self.cluster.ranking(shape)
         open_to = self._nominations.open_to(pod.uid, pod.priority, shape)
-        best = self._best(shape, eligible.nodes, CANDIDATES, open_to.own)
-        # What is held for pods of lower priority is taken only where nothing else is free.
-        best = best or [node for node in open_to.lower if eligible.nodes >> node & 1][:CANDIDATES]
+        best = self._best(shape, eligible.nodes & ~kept, CANDIDATES, open_to.own)
+        # What is held for pods of lower priority is taken only where nothing else is free, and plans come last.
+        given = [*open_to.lower, *([] if best or open_to.lower else self.gangs.yielding.open_to(pod.priority, shape))]
+        best = best or [node for node in given if (eligible.nodes & ~kept) >> node & 1][:CANDIDATES]
         verdict = self._accept(pod, shape, eligible, now) if best else self._refuse(pod, shape, eligible, now)
-        feasible = ranking.feasible | open_to.nodes
+        feasible = (ranking.feasible | open_to.nodes | sum({1 << node for node in given})) & ~kept
         return FilterAnswer(verdict, self.cluster.generation, feasible, ranking.unresolvable, _scored(best))
+
+    def plan(
+        self, attempt: Attempt, pod: PodRequest, eligible: Eligible, room: bytes, refused_nodes: frozenset[str], now: float
+    ) -> PlanAnswer:
+        """Say where a member of a group goes, in place of `filter`: see `Gangs.plan`."""
+        verdict = self._judge_pod(attempt, pod)
+        if verdict is not None:
+            return PlanAnswer(verdict, self.cluster.generation)
+        self.expire(now)
+        answer = self.gangs.plan(attempt, pod, eligible, room, refused_nodes, now)
+        if answer.verdict.code is Code.OK:
+            self.cluster.refusals.clear(pod.uid)
+        else:
+            shape = shape_of_pod(pod)
+            known = shape if isinstance(shape, Shape) else Shape("", 0)
+            self._record(pod, known, eligible, answer.verdict.reason, now)
+        return answer
 
     def score(self, attempt: Attempt, pod: PodRequest, nodes: int) -> tuple[Verdict, tuple[Candidate, ...]]:
         """Rank those of these nodes that are still feasible, best first, at most 100."""
@@ -87,43 +134,15 @@ class Planner:
         return OK, _scored(self._best(shape, nodes, _SCORE_MAX, open_to.own))
 
     def reserve(self, attempt: Attempt, pod: PodRequest, node: int, now: float) -> ReserveAnswer:
-        """Choose the GPUs on the node of this index and hold them for the pod."""
-        ledger = self.cluster.ledger
+        """Hold GPUs on the node of this index for the pod: those that its group's plan gives it, or the best ones there."""
         shape = self._judge(attempt, pod)
         if isinstance(shape, Verdict):
             return ReserveAnswer(shape, self.cluster.generation)
-        held = ledger.get(pod.uid)
+        held = self.cluster.ledger.get(pod.uid)
         if held is not None and held.is_unbound and held.attempt == attempt and held.node == node:
-            return ReserveAnswer(OK, self.cluster.generation, held.annotations)
-        if held is not None:
-            self.cluster.refresh(ledger.drop(held))
-        chosen = self._chooser.choose(node, shape)
-        if chosen is None and self._nominations.give_way(node, pod.uid, pod.priority, shape):
-            chosen = self._chooser.choose(node, shape)
-        if chosen is None:
-            if held is not None and held.state is HoldingState.NOMINATED:
-                self.cluster.refresh(ledger.nominate(held))
-            return ReserveAnswer(self._refuse_node(pod, shape, node, now), self.cluster.generation)
-        annotations = self._chooser.annotations(attempt, pod, chosen)
-        holding = Holding(
-            uid=pod.uid,
-            namespace=pod.namespace,
-            name=pod.name,
-            node=node,
-            state=HoldingState.RESERVED,
-            count=shape.gpus,
-            gpus=chosen.handles,
-            since=now,
-            reason="chosen, its Binding is under way",
-            attempt=attempt,
-            annotations=annotations,
-            priority=pod.priority,
-            victims=held.victims if held else (),
-            nominated_at=held.nominated_at if held else None,
-        )
-        self.cluster.refresh(ledger.reserve(holding))
-        self.cluster.refusals.clear(pod.uid)
-        return ReserveAnswer(OK, self.cluster.generation, annotations)
+            return ReserveAnswer(OK, self.cluster.generation, held.annotations, self.gangs.member_of(pod))
+        take = self._reserve if pod.membership is None else self._reserve_seat
+        return take(attempt, pod, shape, node, now)
 
     def preempt(self, attempt: Attempt, pod: PodRequest, nodes: int, protected: Collection[PodUid], now: float) -> PreemptAnswer:
         """Say which pods of lower priority have to go from one of these nodes (a bitmap), and hold what the pod gets then.
@@ -141,13 +160,21 @@ class Planner:
             return PreemptAnswer(Verdict(Code.UNSCHEDULABLE, reason), self.cluster.generation)
         return PreemptAnswer(OK, self.cluster.generation, found)
 
-    def unreserve(self, attempt: Attempt, uid: PodUid, *, bound_unknown: bool, now: float) -> None:
-        """Give the attempt's GPUs back, or hold them as doubtful while the outcome of its Binding is unknown."""
-        self.cluster.refresh(self.cluster.ledger.unreserve(attempt, uid, bound_unknown=bound_unknown, now=now))
+    def unreserve(self, attempt: Attempt, uid: PodUid, *, bound_unknown: bool, now: float, ended_plan: str = "") -> None:
+        """Give the attempt's GPUs back, or hold them as doubtful while the outcome of its Binding is unknown.
+
+        `ended_plan`: the plan of the pod's group ends whole with this, for none of its members was let go.
+        """
+        ledger = self.cluster.ledger
+        held = ledger.get(uid)
+        self.cluster.refresh(ledger.unreserve(attempt, uid, bound_unknown=bound_unknown, now=now))
+        mine = held is not None and held.attempt == attempt and held.is_unbound
+        if attempt.session >= ledger.session() and not bound_unknown:
+            self.gangs.give_back(uid, held.plan if held is not None and mine else "", ended_plan)
 
     def resync(self, attempt: Attempt, held: Iterable[HeldByShim], now: float) -> ResyncAnswer:
         """Compare with what the shim holds: take up what is lacking, and return what the shim no longer knows."""
-        return resync(self.cluster, self._nominations, attempt, tuple(held), now)
+        return resync(self.cluster, self._nominations, self.gangs, attempt, tuple(held), now)
 
     def settle_orphan(self, orphan: Holding) -> bool:
         """Drop an orphan that a live read has shown to be unbound. Return whether it was dropped."""
@@ -159,12 +186,19 @@ class Planner:
         """Let go what is held for a time only."""
         self.cluster.expire(now)
         self._nominations.expire(now)
+        self.gangs.expire(now)
 
     def wake(self, now: float) -> tuple[frozenset[str], list[PodUid]]:
         """Return what grew since the last call, and the refused pods that are worth another try."""
         self.expire(now)
         refusals = self.cluster.refusals
-        due = [*refusals.name(self._nominations.ready(), now), *refusals.due(self.cluster.room, len(self.cluster.table), now)]
+        ready = [*self._nominations.ready(), *self.gangs.ready(refusals.members(), now)]
+        kept = self.gangs.keeping.nodes
+
+        def room(shape: Shape, nodes: int) -> int:
+            return self.cluster.room(shape, nodes & ~kept)
+
+        due = [*refusals.name(ready, now), *refusals.due(room, len(self.cluster.table), now)]
         return self.cluster.take_grown(), list(dict.fromkeys(due))
 
     # -- inside -----------------------------------------------------------------------------------------------------
@@ -174,12 +208,16 @@ class Planner:
         shape = shape_of_pod(pod)
         if isinstance(shape, Verdict):
             return shape
+        return self._judge_pod(attempt, pod) or shape
+
+    def _judge_pod(self, attempt: Attempt, pod: PodRequest) -> Verdict | None:
+        """Return why the pod cannot be considered now, None if it can."""
         if not self.cluster.present:
             # Not a refusal: nobody would try the pod again when the first nodes do not fit, and its Event would stay.
             return Verdict(Code.RETRY, "no node is known yet: wait, or check that there are Node objects")
         if self.cluster.early(pod.uid) is not None:
             return Verdict(Code.RETRY, ALREADY_BOUND)
-        return self.cluster.ledger.refusal(attempt, pod.uid) or shape
+        return self.cluster.ledger.refusal(attempt, pod.uid)
 
     def _best(self, shape: Shape, among: int, limit: int, first: int | None) -> list[int]:
         """Return the best feasible nodes of the set, that one first which was made room on for the pod."""
@@ -198,7 +236,10 @@ class Planner:
         return OK
 
     def _refuse(self, pod: PodRequest, shape: Shape, eligible: Eligible, now: float) -> Verdict:
-        reason, curable = self._why_not(pod, shape, eligible)
+        kept = self.gangs.keeping.closed_to(pod.priority)
+        reason, curable = self._why_not(pod, shape, Eligible(eligible.nodes & ~kept, eligible.known))
+        if kept and kept & eligible.nodes & self.cluster.ranking(shape).feasible:
+            reason, curable = f"{reason}; {self.gangs.keeping.why()}", True
         self._record(pod, shape, eligible, reason, now)
         return Verdict(Code.UNSCHEDULABLE if curable else Code.UNRESOLVABLE, reason)
 
@@ -224,6 +265,42 @@ class Planner:
         )
         return reason, largest.gpus >= shape.gpus
 
+    def _reserve(self, attempt: Attempt, pod: PodRequest, shape: Shape, node: int, now: float) -> ReserveAnswer:
+        ledger = self.cluster.ledger
+        held = ledger.get(pod.uid)
+        if held is not None:
+            self.cluster.refresh(ledger.drop(held))
+        chosen = self._chooser.choose(node, shape)
+        if chosen is None and self._nominations.give_way(node, pod.uid, pod.priority, shape):
+            chosen = self._chooser.choose(node, shape)
+        if chosen is None and self.gangs.yielding.give_way(node, pod.priority, shape):
+            chosen = self._chooser.choose(node, shape)
+        if chosen is None:
+            if held is not None and held.state is HoldingState.NOMINATED:
+                self.cluster.refresh(ledger.promise(held))
+            return ReserveAnswer(self._refuse_node(pod, shape, node, now), self.cluster.generation)
+        annotations = self._chooser.annotations(attempt, pod, chosen)
+        holding = _reservation(attempt, pod, node, shape.gpus, chosen.handles, annotations, now)
+        if held is not None:
+            holding = replace(holding, victims=held.victims, nominated_at=held.nominated_at)
+        return self._held(holding, None)
+
+    def _reserve_seat(self, attempt: Attempt, pod: PodRequest, shape: Shape, node: int, now: float) -> ReserveAnswer:
+        """Give a member of a group what its plan holds for it."""
+        seat, member = self.gangs.seat(pod, node), self.gangs.member_of(pod)
+        if seat is None or member is None:
+            return ReserveAnswer(
+                Verdict(Code.RETRY, "the plan of its group has ended: the group is placed anew"), self.cluster.generation
+            )
+        annotations = self._chooser.annotations(attempt, pod, Chosen(seat.gpus, seat.placement), seat.rank)
+        holding = _reservation(attempt, pod, node, shape.gpus, seat.gpus, annotations, now)
+        return self._held(replace(holding, gang=True, plan=member.plan), member)
+
+    def _held(self, holding: Holding, member: PlanMember | None) -> ReserveAnswer:
+        self.cluster.refresh(self.cluster.ledger.reserve(holding))
+        self.cluster.refusals.clear(holding.uid)
+        return ReserveAnswer(OK, self.cluster.generation, holding.annotations, member)
+
     def _refuse_node(self, pod: PodRequest, shape: Shape, node: int, now: float) -> Verdict:
         name = self.cluster.table.names[node] if node < len(self.cluster.table) else f"node {node}"
         reason = f"{name} no longer has {explain.plural(shape.gpus)} free: taken since the pod was judged"
@@ -244,8 +321,35 @@ class Planner:
                 reason=reason,
                 since=self.cluster.refusals.first_refused(pod.uid, now),
                 at=now,
+                member=pod.membership is not None,
             )
         )
+
+
+def _reservation(
+    attempt: Attempt,
+    pod: PodRequest,
+    node: int,
+    count: int,
+    gpus: tuple[str, ...],
+    annotations: tuple[tuple[str, str], ...],
+    now: float,
+) -> Holding:
+    """Return what is held for a pod until it is seen bound."""
+    return Holding(
+        uid=pod.uid,
+        namespace=pod.namespace,
+        name=pod.name,
+        node=node,
+        state=HoldingState.RESERVED,
+        count=count,
+        gpus=gpus,
+        since=now,
+        reason="chosen, its Binding is under way",
+        attempt=attempt,
+        annotations=annotations,
+        priority=pod.priority,
+    )
 
 
 def _scored(nodes: list[int]) -> tuple[Candidate, ...]:

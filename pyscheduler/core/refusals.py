@@ -44,7 +44,10 @@ class Eligible:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A pod that these eligible nodes could not take. `since` is the time of its first refusal, `at` that of its latest; in seconds."""
+    """A pod that these eligible nodes could not take. `since` is the time of its first refusal, `at` that of its latest; in seconds.
+
+    A member of a group is not woken for room of its own: `core.gangs` knows what the group waits for.
+    """
 
     uid: PodUid
     namespace: str
@@ -56,6 +59,7 @@ class Refusal:
     reason: str
     since: float
     at: float = 0.0
+    member: bool = False
 
 
 Kind = tuple[Shape, Eligible]
@@ -69,6 +73,8 @@ class Refusals:
         self._kinds: dict[Kind, dict[PodUid, Refusal]] = {}
         self._refused: dict[PodUid, Refusal] = {}
         self._named_at: dict[PodUid, float] = {}
+        # Those that are members of groups.
+        self._members: dict[PodUid, None] = {}
 
     def __len__(self) -> int:
         return len(self._refused)
@@ -76,6 +82,10 @@ class Refusals:
     def all(self) -> list[Refusal]:
         """Return the refusals, longest waiting first."""
         return sorted(self._refused.values(), key=lambda refusal: refusal.since)
+
+    def members(self) -> list[PodUid]:
+        """Return the refused pods that are members of groups."""
+        return list(self._members)
 
     def first_refused(self, uid: PodUid, now: float) -> float:
         """Return when the pod was first refused, `now` if it was not."""
@@ -86,13 +96,17 @@ class Refusals:
         """Note a refusal. The pod may be named at once, even if it was named just before."""
         self.clear(refusal.uid)
         self._refused[refusal.uid] = refusal
-        self._kinds.setdefault((refusal.shape, refusal.eligible), {})[refusal.uid] = refusal
+        if refusal.member:
+            self._members[refusal.uid] = None
+        else:
+            self._kinds.setdefault((refusal.shape, refusal.eligible), {})[refusal.uid] = refusal
 
     def clear(self, uid: PodUid) -> None:
         """Forget the pod: it fits now, is bound or gone."""
         refusal = self._refused.pop(uid, None)
         self._named_at.pop(uid, None)
-        if refusal is None:
+        self._members.pop(uid, None)
+        if refusal is None or refusal.member:
             return
         kind = (refusal.shape, refusal.eligible)
         del self._kinds[kind][uid]

@@ -8,7 +8,16 @@ from pyscheduler.core.holdings import Holding
 from pyscheduler.core.model import PodRequest, PodUid, Verdict
 from pyscheduler.core.preemption import Proposal
 
-__all__ = ["Candidate", "FilterAnswer", "HeldByShim", "PreemptAnswer", "ReserveAnswer", "ResyncAnswer"]
+__all__ = [
+    "Candidate",
+    "FilterAnswer",
+    "HeldByShim",
+    "PlanAnswer",
+    "PlanMember",
+    "PreemptAnswer",
+    "ReserveAnswer",
+    "ResyncAnswer",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +40,32 @@ class FilterAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class PlanMember:
+    """To which plan a member of a group belongs. `needed` members have to be reserved before any is let go; 0: its group has started."""
+
+    plan: str
+    group: str
+    needed: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlanAnswer:
+    """`node` is None for a member without GPUs, which may go anywhere; `member` is None if the verdict is not OK."""
+
+    verdict: Verdict
+    generation: int
+    node: int | None = None
+    member: PlanMember | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ReserveAnswer:
-    """`annotations` go verbatim to the Binding."""
+    """`annotations` go verbatim to the Binding. `member`: of a member of a group."""
 
     verdict: Verdict
     generation: int
     annotations: tuple[tuple[str, str], ...] = ()
+    member: PlanMember | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +87,10 @@ class ResyncAnswer:
 
 @dataclass(frozen=True, slots=True)
 class HeldByShim:
-    """One pod that the shim holds, as it says in a resync; `nominated`: not reserved, preemption makes room for it."""
+    """One pod that the shim holds, as it says in a resync; `nominated`: not reserved, preemption makes room for it.
+
+    `member`: of a member of a group; `let_go`: its plan's members are being bound.
+    """
 
     pod: PodRequest
     number: int
@@ -66,3 +98,5 @@ class HeldByShim:
     gpus: tuple[str, ...]
     doubtful: bool
     nominated: bool = False
+    member: PlanMember | None = None
+    let_go: bool = False

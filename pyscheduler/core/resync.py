@@ -8,10 +8,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pyscheduler.core.cluster import Cluster
+from pyscheduler.core.gangs.gangs import Gangs
+from pyscheduler.core.gangs.plan import Seat
 from pyscheduler.core.holdings import Holding, HoldingState
 from pyscheduler.core.model import Attempt, Verdict
 from pyscheduler.core.nominations import Nominations
-from pyscheduler.core.replies import HeldByShim, ResyncAnswer
+from pyscheduler.core.replies import HeldByShim, PlanMember, ResyncAnswer
 from pyscheduler.core.request import Shape
 from pyscheduler.core.settings import shape_of_pod
 
@@ -21,7 +23,7 @@ _BOUND = (HoldingState.BOUND, HoldingState.FOREIGN)
 
 
 def resync(
-    cluster: Cluster, nominations: Nominations, attempt: Attempt, held: tuple[HeldByShim, ...], now: float
+    cluster: Cluster, nominations: Nominations, gangs: Gangs, attempt: Attempt, held: tuple[HeldByShim, ...], now: float
 ) -> ResyncAnswer:
     """Take up what the books lack, and return what is to be read live, and what must not be bound."""
     ledger = cluster.ledger
@@ -34,6 +36,8 @@ def resync(
         kept = _keep_room(cluster, nominations, by, each, now) if each.nominated else _keep(cluster, by, each, now)
         if not kept:
             conflicts.append(each.pod.uid)
+        elif each.member is not None and each.pod.containers:
+            _keep_plan(cluster, gangs, each, each.member, now)
     reserved = {h.pod.uid for h in held if not h.nominated}
     return ResyncAnswer((*ledger.orphans(attempt, reserved), *cluster.unseen()), tuple(sorted(conflicts)))
 
@@ -74,11 +78,20 @@ def _keep(cluster: Cluster, by: Attempt, held: HeldByShim, now: float) -> bool:
         since=now,
         reason="taken up from the scheduler after a restart",
         attempt=by,
+        gang=held.pod.membership is not None,
+        plan=held.member.plan if held.member is not None else "",
     )
     facts = cluster.state(node).facts
     touched = ledger.adopt(taken, facts)
     cluster.refresh(touched)
     return bool(touched) and not ledger.others_with(taken, facts)
+
+
+def _keep_plan(cluster: Cluster, gangs: Gangs, held: HeldByShim, member: PlanMember, now: float) -> None:
+    """Take up the plan of a group as far as this member tells of it. Its rank is not known any more: its Binding carries it."""
+    node = cluster.table.index_of(held.node)
+    if node is not None:
+        gangs.adopt(held.pod, member, Seat(held.pod, node, held.gpus, 0, {}), now, let_go=held.let_go)
 
 
 def _is_disputed(cluster: Cluster, held: Holding) -> bool:

@@ -22,6 +22,7 @@ import numpy.typing as npt
 from pyscheduler.core import bitmap
 from pyscheduler.core.answer import pod_set, selection, worth_of
 from pyscheduler.core.cluster import Cluster
+from pyscheduler.core.explain import plural
 from pyscheduler.core.fabric.fleet import Fleet
 from pyscheduler.core.fabric.merge_tree import NODE_LEVEL, MergeTree
 from pyscheduler.core.fabric.rails import rails
@@ -32,12 +33,23 @@ from pyscheduler.core.node import NodeState
 from pyscheduler.core.refusing import refusal
 from pyscheduler.core.request import Shape
 
-__all__ = ["select"]
+__all__ = ["fits", "select"]
 
 # Of domains that are equally tight and need as many nodes, how many are looked at, and of those that differ, how many
 # are compared to the end.
 _LOOKED_AT: Final = 8
 _COMPARED: Final = 4
+
+
+Ints = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Among:
+    """Where a job may go: `eligible` and `room` as in `select`."""
+
+    eligible: int | None
+    room: Ints | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +62,7 @@ class _Found:
     key: tuple[int, ...]
 
 
-def select(cluster: Cluster, job: Job, eligible: int | None = None) -> Selection | Refusal:
+def select(cluster: Cluster, job: Job, eligible: int | None = None, room: Ints | None = None) -> Selection | Refusal:
     """Return where the job goes, or why it cannot be placed now.
 
     Parameters
@@ -61,34 +73,52 @@ def select(cluster: Cluster, job: Job, eligible: int | None = None) -> Selection
         What is asked.
     eligible
         Bitmap of the nodes that may be used; None: all.
+    room
+        By node, how many pods of the job it has room for besides their GPUs, shape (nodes,); None: any number.
 
     """
-    found = _search(cluster, job, eligible)
+    found = _search(cluster, job, _Among(eligible, room))
+    if found is None and room is not None and _search(cluster, job, _Among(eligible)) is not None:
+        return _no_room(job)
     if found is None:
         shapes = list(_shapes(cluster, job)) if job.same_model else [Shape(job.resource, job.gpus, job.limits)]
-        return refusal(cluster, job, eligible, shapes, lambda other: _search(cluster, other, eligible) is not None)
+        return refusal(cluster, job, eligible, shapes, lambda other: _search(cluster, other, _Among(eligible)) is not None)
     return _selection(cluster, job, found)
 
 
-def _search(cluster: Cluster, job: Job, eligible: int | None) -> _Found | None:
+def fits(cluster: Cluster, job: Job, eligible: int | None = None, room: Ints | None = None) -> bool:
+    """Return whether the job could be placed now. Parameters as for `select`."""
+    return _search(cluster, job, _Among(eligible, room)) is not None
+
+
+def _no_room(job: Job) -> Refusal:
+    reason = f"needs {job.pods} pods of {plural(job.gpus)}; their GPUs are free, and CPU, memory or the number of pods are not on all of these nodes"
+    return Refusal(
+        reason, 0, job.required_level, "room", "free CPU or memory on nodes that have free GPUs, or ask for less of it"
+    )
+
+
+def _search(cluster: Cluster, job: Job, among: _Among) -> _Found | None:
     shapes, mixed = list(_shapes(cluster, job)), Shape(job.resource, job.gpus, job.limits)
-    found = [each for shape in shapes if (each := _in_domains(cluster, job, shape, eligible))]
+    found = [each for shape in shapes if (each := _in_domains(cluster, job, shape, among))]
     if not found and not job.same_model and mixed not in shapes:
-        found = [each for each in [_in_domains(cluster, job, mixed, eligible)] if each]
+        found = [each for each in [_in_domains(cluster, job, mixed, among)] if each]
     return min(found, key=lambda each: each.key, default=None)
 
 
-def _in_domains(cluster: Cluster, job: Job, shape: Shape, eligible: int | None) -> _Found | None:
+def _in_domains(cluster: Cluster, job: Job, shape: Shape, among: _Among) -> _Found | None:
     tree = cluster.fleet.tree()
     if job.pods == 1 or job.required_level is None or job.required_level not in tree.own:
-        return _of_shape(cluster, job, shape, eligible)
+        return _of_shape(cluster, job, shape, among)
     # Some vertices are no domains: each domain is looked at by itself, and nodes in none at the next nearer level.
-    among = cluster.present if eligible is None else eligible
+    nodes = cluster.present if among.eligible is None else among.eligible
     domains = tree.own[job.required_level]
-    own = (among & _nodes(domains == domain) for domain in range(int(domains.max(initial=-1)) + 1))
-    found = [_of_shape(cluster, job, shape, nodes) for nodes in own]
+    own = (nodes & _nodes(domains == domain) for domain in range(int(domains.max(initial=-1)) + 1))
+    found = [_of_shape(cluster, job, shape, _Among(each, among.room)) for each in own]
     nearer = (NODE_LEVEL, *tree.levels)[tree.levels.index(job.required_level)]
-    found.append(_in_domains(cluster, replace(job, required_level=nearer), shape, among & _nodes(domains < 0)))
+    found.append(
+        _in_domains(cluster, replace(job, required_level=nearer), shape, _Among(nodes & _nodes(domains < 0), among.room))
+    )
     return min((each for each in found if each), key=lambda each: each.key, default=None)
 
 
@@ -105,11 +135,11 @@ def _shapes(cluster: Cluster, job: Job) -> Iterator[Shape]:
         yield from (Shape(job.resource, job.gpus, replace(job.limits, model=model)) for model in models)
 
 
-def _of_shape(cluster: Cluster, job: Job, shape: Shape, eligible: int | None) -> _Found | None:
+def _of_shape(cluster: Cluster, job: Job, shape: Shape, among: _Among) -> _Found | None:
     if job.pods == 1:
-        return _one_pod(cluster, shape, eligible)
+        return _one_pod(cluster, shape, among.eligible)
     fleet = cluster.fleet
-    tree, slots = fleet.tree(), fleet.slots(shape, eligible)
+    tree, slots = fleet.tree(), fleet.slots(shape, among.eligible, among.room)
     if not slots.grades or slots.totals(np.array([tree.root]), one_per_node=job.one_pod_per_node)[0, -1] < job.pods:
         return None
     for tier in _tiers(tree, job):

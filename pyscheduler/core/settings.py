@@ -13,6 +13,17 @@ from pyscheduler.core.request import Shape, shape_of
 __all__ = ["limits_of", "shape_of_pod"]
 
 _LIMITS: Final = ("max-link", "near-nic", "same-numa")
+# What a member of a group may ask for: `readers.gangs` reads these.
+_OF_MEMBERS: Final = (
+    "group",
+    "min-members",
+    "max-members",
+    "required-level",
+    "preferred-level",
+    "wait",
+    "same-model",
+    "one-pod-per-node",
+)
 # Settings that are not for the scheduler.
 _IGNORED: Final = ("simulate",)
 _SWITCH: Final = {"true": True, "false": False}
@@ -20,7 +31,10 @@ _SWITCH: Final = {"true": True, "false": False}
 
 def shape_of_pod(pod: PodRequest) -> Shape | Verdict:
     """Return what the pod needs of a node, or why it can never be placed."""
-    limits = limits_of(pod.settings)
+    settings = pod.settings
+    if pod.membership is not None:
+        settings = {key: value for key, value in settings.items() if key not in _OF_MEMBERS}
+    limits = limits_of(settings)
     return limits if isinstance(limits, Verdict) else shape_of(pod.containers, limits)
 
 
@@ -33,6 +47,8 @@ def limits_of(settings: Mapping[str, str]) -> Limits | Verdict:
         Keys without the domain. A key that is not known is refused: a limit that is misspelt must never be no limit.
 
     """
+    if alone := sorted(settings.keys() & {*_OF_MEMBERS}):
+        return _bad(f"the pod asks for pyscheduler.io/{alone[0]} and is in no group: set pyscheduler.io/group, or remove it")
     if unknown := sorted(settings.keys() - {*_LIMITS, *_IGNORED}):
         names = " and ".join(f"pyscheduler.io/{key}" for key in unknown)
         return _bad(f"the pod asks for {names}, which this version does not support: remove it")

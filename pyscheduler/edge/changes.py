@@ -136,8 +136,9 @@ class Changes:
             return
         with self._lock:
             grown, due = self._planner.wake(self._clock())
-            message = self._message(grown, due)
-        if grown or due:
+            ended = self._planner.gangs.plans.take_ended()
+            message = self._message(grown, due, ended)
+        if grown or due or ended:
             for subscription in listening:
                 subscription.put(message)
 
@@ -149,13 +150,14 @@ class Changes:
         for subscription in listening:
             subscription.close()
 
-    def _message(self, grown: frozenset[str], due: Sequence[str]) -> pb.ChangesResponse:
+    def _message(self, grown: frozenset[str], due: Sequence[str], ended: Sequence[str] = ()) -> pb.ChangesResponse:
         return pb.ChangesResponse(
             epoch=self._planner.cluster.table.epoch,
             table_size=len(self._planner.cluster.table),
             generation=self._planner.cluster.generation,
             kinds=sorted(_KINDS[kind] for kind in grown),
             pod_uids=due,
+            ended_plans=ended,
         )
 
     def _leave(self, subscription: Subscription) -> None:
@@ -170,4 +172,5 @@ def _merged(older: pb.ChangesResponse, newer: pb.ChangesResponse) -> pb.ChangesR
         generation=newer.generation,
         kinds=sorted({*older.kinds, *newer.kinds}),
         pod_uids=list(dict.fromkeys([*older.pod_uids, *newer.pod_uids])),
+        ended_plans=[*older.ended_plans, *newer.ended_plans],
     )

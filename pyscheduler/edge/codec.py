@@ -6,14 +6,28 @@ import json
 from collections.abc import Iterable
 
 from pyscheduler.core import bitmap
+from pyscheduler.core.gangs.membership import Membership
 from pyscheduler.core.holdings import Holding, HoldingState
 from pyscheduler.core.model import Attempt, Code, ContainerKind, ContainerRequest, PodRequest, PodUid, Verdict
 from pyscheduler.core.node import NodeState
 from pyscheduler.core.refusals import Eligible, Refusal
-from pyscheduler.core.replies import Candidate, HeldByShim
+from pyscheduler.core.replies import Candidate, HeldByShim, PlanMember
 from pyscheduler.edge.pb.v1 import inspect_pb2, scheduler_pb2
+from pyscheduler.readers.gangs import Controller, membership_of
 
-__all__ = ["BadRequest", "attempt", "candidates", "eligible", "held", "holding", "node", "pod", "refusal", "verdict"]
+__all__ = [
+    "BadRequest",
+    "attempt",
+    "candidates",
+    "eligible",
+    "held",
+    "holding",
+    "node",
+    "plan_member",
+    "pod",
+    "refusal",
+    "verdict",
+]
 
 _PREFIX = "pyscheduler.io/"
 
@@ -53,7 +67,22 @@ def pod(message: scheduler_pb2.Pod) -> PodRequest:
         containers=tuple(_container(c) for c in message.containers),
         settings={k.removeprefix(_PREFIX): v for k, v in message.settings.items()},
         priority=message.priority,
+        membership=_membership(message),
     )
+
+
+def _membership(message: scheduler_pb2.Pod) -> Membership | None:
+    if not message.HasField("membership"):
+        return None
+    said = message.membership
+    owner = said.controller
+    controller = Controller(owner.api_version, owner.kind, owner.name, owner.uid) if said.HasField("controller") else None
+    return membership_of(message.namespace, dict(said.labels), dict(said.annotations), controller)
+
+
+def plan_member(value: PlanMember | None) -> scheduler_pb2.PlanMember | None:
+    """Return the message of a member's plan."""
+    return None if value is None else scheduler_pb2.PlanMember(plan=value.plan, group=value.group, needed=value.needed)
 
 
 def _container(message: scheduler_pb2.ContainerRequest) -> ContainerRequest:
@@ -81,7 +110,11 @@ def held(message: scheduler_pb2.Held) -> HeldByShim:
         gpus = tuple(dict.fromkeys(str(handle) for share in shares.values() for handle in share))
     except (ValueError, AttributeError, TypeError) as cause:
         raise BadRequest(f"held[{message.pod.uid}].gpus: must be the annotation that Reserve gave") from cause
-    return HeldByShim(pod(message.pod), message.attempt, message.node_name, gpus, message.doubtful, message.nominated)
+    said = message.member
+    member = PlanMember(said.plan, said.group, said.needed) if said.plan else None
+    return HeldByShim(
+        pod(message.pod), message.attempt, message.node_name, gpus, message.doubtful, message.nominated, member, message.let_go
+    )
 
 
 def holding(value: Holding, node: str, now: float) -> inspect_pb2.Holding:

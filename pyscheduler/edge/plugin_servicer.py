@@ -35,6 +35,8 @@ class PluginServicer(scheduler_pb2_grpc.SchedulerPluginServicer):
         Source of the stream that wakes refused pods.
     settle
         Takes the reservations that the shim no longer knows; it reads them live and drops the unbound ones.
+    read_sizes
+        Told that there may be groups whose size has to be read from an object of the API.
     ready, clock, log, version
         Readiness, seconds on a growing clock, where calls are told, and the version to report.
 
@@ -47,6 +49,7 @@ class PluginServicer(scheduler_pb2_grpc.SchedulerPluginServicer):
         *,
         changes: Changes,
         settle: Callable[[tuple[Holding, ...]], None],
+        read_sizes: Callable[[], None] = lambda: None,
         ready: Callable[[], bool],
         clock: Callable[[], float],
         log: CallLog,
@@ -56,11 +59,13 @@ class PluginServicer(scheduler_pb2_grpc.SchedulerPluginServicer):
         self._lock = lock
         self._changes = changes
         self._settle = settle
+        self._read_sizes = read_sizes
         self._clock = clock
         self._version = version
         for name, handler in (
             ("Nodes", self._nodes),
             ("Filter", self._filter),
+            ("Plan", self._plan),
             ("Score", self._score),
             ("Reserve", self._reserve),
             ("Preempt", self._preempt),
@@ -108,6 +113,33 @@ class PluginServicer(scheduler_pb2_grpc.SchedulerPluginServicer):
             candidates=codec.candidates(answer.candidates),
         )
 
+    def _plan(self, request: pb.PlanRequest, fields: Fields) -> pb.PlanResponse:
+        attempt, pod, eligible = codec.attempt(request.attempt), codec.pod(request.pod), codec.eligible(request.eligible)
+        if pod.membership is None:
+            raise codec.BadRequest("pod.membership: says nothing of a group")
+        refused = frozenset(request.refused_nodes)
+        fields.update(pod=f"{pod.namespace}/{pod.name}", uid=pod.uid, attempt=attempt.number, group=str(pod.membership.gang))
+        with self._lock:
+            table = self._planner.cluster.table
+            if request.eligible.epoch != table.epoch:
+                fields["verdict"] = "other-table"
+                return pb.PlanResponse(verdict=codec.verdict(_OTHER_TABLE), epoch=table.epoch, table_size=len(table))
+            answer = self._planner.plan(attempt, pod, eligible, request.room, refused, self._clock())
+            size = len(table)
+            if answer.node is not None:
+                fields["node"] = table.names[answer.node]
+        self._read_sizes()
+        fields.update(verdict=answer.verdict.code.value, generation=answer.generation)
+        if answer.verdict.reason:
+            fields["reason"] = answer.verdict.reason
+        member = codec.plan_member(answer.member)
+        message = pb.PlanResponse(
+            verdict=codec.verdict(answer.verdict), epoch=table.epoch, table_size=size, generation=answer.generation, member=member
+        )
+        if answer.node is not None:
+            message.node = answer.node
+        return message
+
     def _score(self, request: pb.ScoreRequest, fields: Fields) -> pb.ScoreResponse:
         attempt, pod, nodes = codec.attempt(request.attempt), codec.pod(request.pod), bitmap.from_bytes(request.nodes.bitmap)
         fields.update(pod=f"{pod.namespace}/{pod.name}", uid=pod.uid, attempt=attempt.number)
@@ -133,7 +165,10 @@ class PluginServicer(scheduler_pb2_grpc.SchedulerPluginServicer):
         if answer.verdict.reason:
             fields["reason"] = answer.verdict.reason
         return pb.ReserveResponse(
-            verdict=codec.verdict(answer.verdict), generation=answer.generation, annotations=dict(answer.annotations)
+            verdict=codec.verdict(answer.verdict),
+            generation=answer.generation,
+            annotations=dict(answer.annotations),
+            member=codec.plan_member(answer.member),
         )
 
     def _preempt(self, request: pb.PreemptRequest, fields: Fields) -> pb.PreemptResponse:
@@ -163,8 +198,11 @@ class PluginServicer(scheduler_pb2_grpc.SchedulerPluginServicer):
             raise codec.BadRequest("pod_uid and outcome: must be set")
         unknown = request.outcome == pb.UnreserveRequest.OUTCOME_UNKNOWN
         fields.update(uid=request.pod_uid, attempt=attempt.number, outcome="unknown" if unknown else "not-bound")
+        if request.ended_plan:
+            fields["ended_plan"] = request.ended_plan
+        uid, ended_plan = PodUid(request.pod_uid), request.ended_plan
         with self._lock:
-            self._planner.unreserve(attempt, PodUid(request.pod_uid), bound_unknown=unknown, now=self._clock())
+            self._planner.unreserve(attempt, uid, bound_unknown=unknown, now=self._clock(), ended_plan=ended_plan)
         return pb.UnreserveResponse()
 
     def _resync(self, request: pb.ResyncRequest, fields: Fields) -> pb.ResyncResponse:

@@ -55,10 +55,10 @@ def _without_collector(read: Callable[P, T]) -> Callable[P, T]:
 
 @_without_collector
 def pod_page(reader: ObjectReader, text: bytes) -> Page[PodFacts]:
-    """Return the pods of a page that ask for GPUs."""
-    named = any(resource.encode() in text for resource in reader.resources)
-    if not named and text.rstrip().endswith(_END) and (head := _HEAD.match(text)):
-        # Most pages of a large cluster name no GPU resource; to parse them would be most of the work of reading the list.
+    """Return the pods of a page that ask for GPUs, and the members of groups."""
+    words = (*reader.resources, *([f'"{reader.scheduler}"'] if reader.scheduler else ()))
+    if not any(word.encode() in text for word in words) and text.rstrip().endswith(_END) and (head := _HEAD.match(text)):
+        # Most pages of a large cluster name no GPU resource and not this scheduler; to parse them would be most of the work of reading the list.
         return _page({**json.loads(head[1] + b"}"), "items": []}, reader.pod)
     return _page(json.loads(text), reader.pod)
 

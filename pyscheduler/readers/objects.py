@@ -22,13 +22,19 @@ from pyscheduler.readers import node_document
 from pyscheduler.readers.fabric.hypernodes import HyperNodes
 from pyscheduler.readers.fabric.places import Placement, place_of
 from pyscheduler.readers.fabric.rules import Rules
+from pyscheduler.readers.gangs import Controller, membership_of
 
-__all__ = ["GPUS", "IN_USE", "PRESET", "TOPOLOGY", "ObjectReader"]
+__all__ = ["GPUS", "IN_USE", "PRESET", "RANK", "TOPOLOGY", "ObjectReader"]
 
 TOPOLOGY = "pyscheduler.io/topology"
 PRESET = "pyscheduler.io/preset"
 IN_USE = "pyscheduler.io/in-use"
 GPUS = "pyscheduler.io/gpus"
+RANK = "pyscheduler.io/rank"
+
+_DOMAIN = "pyscheduler.io/"
+# Annotations of pods that the Binding writes; what a user sets there is no input.
+_OUTPUTS = frozenset((GPUS, f"{_DOMAIN}placement", RANK, f"{_DOMAIN}relative-speed"))
 
 # More GPUs than any node or pod has; a larger number, such as a typing error, counts as this many.
 COUNT_MAX = 1_000_000
@@ -42,21 +48,6 @@ _FINISHED = ("Succeeded", "Failed")
 _PRODUCT_LABELS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "beta.amd.com/gpu.product-name")
 # How AMD's node labeller says that cards are partitioned; SPX is a whole card.
 _PARTITION = "amd.com/compute-memory-partition"
-# Labels and annotations by which pods are told to belong to a group, in the words of those who make groups.
-_GROUP_KEYS = frozenset(
-    (
-        "pyscheduler.io/group",
-        "scheduling.x-k8s.io/pod-group",
-        "pod-group.scheduling.sigs.k8s.io/name",
-        "gang.scheduling.koordinator.sh/name",
-        "pod-group-name",
-        "kueue.x-k8s.io/pod-group-name",
-        "scheduling.k8s.io/group-name",
-        "jobset.sigs.k8s.io/jobset-name",
-        "leaderworkerset.sigs.k8s.io/name",
-        "training.kubeflow.org/job-name",
-    )
-)
 _REMEDY = "write the annotation anew: pyscheduler topology merge makes a document of what tools print"
 _BY_NUMBER = "its GPUs are given out by number only"
 
@@ -73,17 +64,25 @@ class ObjectReader:
         How node labels say where a node is in the fabric.
     hypernodes
         Volcano's HyperNodes, where these say it instead.
+    scheduler
+        Name of the scheduler whose pods matter though they ask for no GPU, if they belong to a group; empty: no such pod does.
     """
 
     resources: tuple[str, ...]
     rules: Rules = field(default_factory=Rules)
     hypernodes: HyperNodes | None = None
+    scheduler: str = ""
 
     def pod(self, raw: Mapping[str, Any]) -> PodFacts | None:
-        """Return the pod, or None if it asks for no GPU."""
+        """Return the pod, or None if it asks for no GPU and is not of a group that this scheduler places."""
         spec, status, meta = raw["spec"], raw.get("status") or {}, raw["metadata"]
         containers = self._containers(spec)
-        if not containers:
+        # Most pods of a cluster end here.
+        if not containers and (not self.scheduler or spec.get("schedulerName") != self.scheduler):
+            return None
+        labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}
+        membership = membership_of(meta["namespace"], labels, annotations, _controller(meta))
+        if not containers and membership is None:
             return None
         return PodFacts(
             uid=PodUid(meta["uid"]),
@@ -93,12 +92,16 @@ class ObjectReader:
             containers=containers,
             node=spec.get("nodeName") or None,
             finished=status.get("phase") in _FINISHED,
-            gpus=_shares((meta.get("annotations") or {}).get(GPUS)),
+            gpus=_shares(annotations.get(GPUS)),
             bound_at=_bound_at(status.get("conditions") or ()),
             claimed=bool(status.get("extendedResourceClaimStatus")),
             priority=spec.get("priority") or 0,
             terminating=bool(meta.get("deletionTimestamp")),
-            gang=not _GROUP_KEYS.isdisjoint((*(meta.get("labels") or ()), *(meta.get("annotations") or ()))),
+            membership=membership,
+            settings=_settings(labels, annotations) if membership else {},
+            rank=_rank(annotations.get(RANK)) if membership else None,
+            host=_host(meta["name"], spec) if membership else "",
+            gated=bool(spec.get("schedulingGates")),
         )
 
     def node(self, raw: Mapping[str, Any]) -> NodeRecord:
@@ -156,6 +159,30 @@ class ObjectReader:
             if _count(allocatable[resource]):
                 return resource, _count(allocatable[resource])
         return (offered[0], 0) if offered else ("", 0)
+
+
+def _controller(meta: Mapping[str, Any]) -> Controller | None:
+    for owner in meta.get("ownerReferences") or ():
+        if owner.get("controller"):
+            return Controller(owner["apiVersion"], owner["kind"], owner["name"], owner["uid"])
+    return None
+
+
+def _settings(labels: Mapping[str, str], annotations: Mapping[str, str]) -> dict[str, str]:
+    """Return the inputs among a pod's labels and annotations, without their domain; an annotation wins over a label."""
+    said = {**labels, **annotations}
+    return {key.removeprefix(_DOMAIN): said[key] for key in said if key.startswith(_DOMAIN) and key not in _OUTPUTS}
+
+
+def _rank(text: str | None) -> int | None:
+    """Return the rank that a Binding gave, None if there is none or it is no number."""
+    return int(text) if text and text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX else None
+
+
+def _host(name: str, spec: Mapping[str, Any]) -> str:
+    """Return the name by which other pods of the namespace reach a pod: that in DNS where a Service gives it one."""
+    host = spec.get("hostname") or name
+    return f"{host}.{spec['subdomain']}" if spec.get("subdomain") else host
 
 
 def _count(quantity: Any) -> int:

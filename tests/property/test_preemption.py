@@ -159,7 +159,7 @@ def put(cluster: Cluster, node: int, box: Box, h: Holder) -> None:
         return
     state = HoldingState.RESERVED if h.state == "starts" else HoldingState.NOMINATED
     holding = Holding(PodUid(h.name), "", h.name, node, state, h.count, gpus, 0.0, "", attempt(1), priority=h.priority)
-    cluster.refresh(cluster.ledger.reserve(holding) if h.state == "starts" else cluster.ledger.nominate(holding))
+    cluster.refresh(cluster.ledger.reserve(holding) if h.state == "starts" else cluster.ledger.promise(holding))
 
 
 def ask(evictions_of: Evictions, boxes: Sequence[Box], wanted: Wanted, nodes: int) -> Proposal | None:

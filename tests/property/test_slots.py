@@ -64,17 +64,20 @@ def test_slots_count_what_nodes_supply(seed: int, draw: random.Random):
     hosts = any_forest(seed)[0].hosts
     tree = merge_tree([host.name for host in hosts], [Place(host.path, host.nvlink) for host in hosts])
     supplies = [any_supply(draw) for _ in range(8)]
-    allowed = np.array([draw.random() < 0.6 for _ in hosts])
+    most = np.array([draw.choice((0, 0, 1, 2, 99)) for _ in hosts], np.int32)
     kinds = np.zeros(len(hosts), np.int32)
     index = SlotIndex(tree, supplies.__getitem__, kinds)
     for _ in range(4):
         for _ in range(draw.randint(1, len(hosts))):
             kinds[draw.randrange(len(hosts))] = draw.randrange(len(supplies))
-        for slots, may in ((index.catch_up(kinds), np.ones(len(hosts), bool)), (index.restricted(kinds, allowed), allowed)):
-            counted(tree, slots, [supplies[kind] if ok else () for kind, ok in zip(kinds.tolist(), may, strict=True)])
+        for slots, caps in ((index.catch_up(kinds), [99] * len(hosts)), (index.restricted(kinds, most), most.tolist())):
+            supplied = [
+                [(ring, min(count, cap)) for ring, count in supplies[kind]] for kind, cap in zip(kinds, caps, strict=True)
+            ]
+            counted(tree, slots, supplied)
 
 
-def counted(tree: MergeTree, slots: Slots, supplies: list[Supply]) -> None:
+def counted(tree: MergeTree, slots: Slots, supplies: list[list[tuple[int, int]]]) -> None:
     """By position what it supplies: every counter is as counted here."""
     for at, grade in enumerate(slots.grades):
         mine = [max((count for ring, count in supply if ring >= grade), default=0) for supply in supplies]

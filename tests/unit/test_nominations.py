@@ -23,8 +23,8 @@ class Scene:
         self.number = 0
         self.now = 1.0
 
-    def runs(self, name: str, on: str, gpus: tuple[int, ...], priority: int = 0, **more: object) -> None:
-        facts = bound(name, on, len(gpus), uuids(BOX, on, *gpus), priority=priority, **more)
+    def runs(self, name: str, on: str, gpus: tuple[int, ...], priority: int = 0, *, gang: bool = False) -> None:
+        facts = bound(name, on, len(gpus), uuids(BOX, on, *gpus), priority=priority, gang=gang)
         self.plan.cluster.observe_pod(facts, self.now)
 
     def ends(self, *names: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from deploy.local import machines
+from pyscheduler.core.gangs.membership import GangKey, ObjectRef
 from pyscheduler.core.model import ContainerKind
 from pyscheduler.readers import node_document
 from pyscheduler.readers.fabric.label_families import Level
@@ -89,6 +90,50 @@ def test_terminal_phases_are_finished(phase: str) -> None:
     pod = READER.pod(_pod({"containers": [_container("1")]}, status={"phase": phase}))
     assert pod is not None
     assert pod.finished
+
+
+JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "j", "controller": True}
+OTHER = {"apiVersion": "example.com/v1", "kind": "Queue", "name": "q", "uid": "q"}
+
+
+def _member(spec: dict[str, Any], reader: ObjectReader = READER, **annotations: str) -> Any:
+    raw = _pod(
+        {"schedulerName": "gpu-topology", **spec}, {f"pyscheduler.io/{k.replace('_', '-')}": v for k, v in annotations.items()}
+    )
+    raw["metadata"] |= {"labels": {"pyscheduler.io/group": "g", "pyscheduler.io/wait": "9m"}, "ownerReferences": [OTHER, JOB]}
+    return reader.pod(raw)
+
+
+def test_member_of_a_group_has_its_place_there_and_its_settings():
+    spec = {"containers": [_container("1")], "schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]}
+    pod = _member(spec, wait="5m", max_link="NV12", gpus="{}", placement="{}", rank="1", relative_speed="1")
+    assert pod.gang
+    assert pod.gated
+    assert (pod.membership.gang, pod.membership.wait_s) == (GangKey("ns", "g", "pyscheduler"), 300.0)
+    assert pod.membership.size_from == ObjectRef("batch/v1", "Job", "ns", "train")
+    assert pod.settings == {"group": "g", "wait": "5m", "max-link": "NV12"}
+
+
+def test_pod_of_no_group_has_neither_membership_nor_settings():
+    pod = READER.pod(_pod({"containers": [_container("1")], "schedulingGates": None}, {"pyscheduler.io/max-link": "NV12"}))
+    assert pod is not None
+    assert (pod.gang, pod.membership, pod.settings, pod.gated) == (False, None, {}, False)
+
+
+def test_member_without_gpus_is_told_if_this_scheduler_places_it():
+    ours, launcher = ObjectReader(("nvidia.com/gpu",), scheduler="gpu-topology"), {"containers": [{"name": "main"}]}
+    pod = _member(launcher, ours)
+    assert (pod.containers, pod.membership.gang.name) == ((), "g")
+    assert _member({**launcher, "schedulerName": "default-scheduler"}, ours) is None
+    assert _member(launcher) is None
+    assert ours.pod(_pod({**launcher, "schedulerName": "gpu-topology"})) is None
+
+
+def test_page_of_pods_keeps_members_without_gpus():
+    launcher = _pod({"schedulerName": "gpu-topology", "containers": [{"name": "main"}]}, {"pyscheduler.io/group": "g"})
+    page = {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "7"}, "items": [launcher]}
+    reader = ObjectReader(("nvidia.com/gpu",), scheduler="gpu-topology")
+    assert len(pod_page(reader, json.dumps(page, separators=(",", ":")).encode()).items) == 1
 
 
 def _node(

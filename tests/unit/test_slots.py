@@ -62,7 +62,7 @@ def test_nodes_known_by_number_alone_are_the_last_grade():
 
 def test_only_allowed_positions_count():
     kept = index(X, X, Y, supplies=[((100, 2),)] * 3)
-    slots = kept.restricted(ALL, np.array([True, False, True]))
+    slots = kept.restricted(ALL, np.array([9, 0, 9], np.int32))
     assert slots.of_node.tolist() == [[2, 0, 2]]
     assert totals(slots) == {100: [2, 2, 4]}
     assert totals(kept.catch_up(ALL)) == {100: [4, 2, 6]}, "what is kept is not touched"

@@ -78,19 +78,23 @@ class Fleet:
             self._dirty.clear()
         return self._tree
 
-    def slots(self, shape: Shape, eligible: int | None = None) -> Slots:
-        """Return the slots for a shape, on all nodes or on the eligible ones (a bitmap) alone."""
+    def slots(self, shape: Shape, eligible: int | None = None, room: Ints | None = None) -> Slots:
+        """Return the slots for a shape, on all nodes or on the eligible ones (a bitmap) alone.
+
+        `room`: by node, how many such pods it has room for besides their GPUs, shape (nodes,); None: any number.
+        """
         kinds = self.kinds()
         index = self._indexes.pop(shape, None) or SlotIndex(self.tree(), partial(self._supply, shape), kinds)
         self._indexes[shape] = index
         if len(self._indexes) > INDEXES_MAX:
             del self._indexes[next(iter(self._indexes))]
-        if eligible is None:
+        if eligible is None and room is None:
             return index.catch_up(kinds)
-        allowed = np.zeros(len(self._names), np.bool_)
-        nodes = bitmap.indices(eligible)
-        allowed[self.tree().position[nodes[nodes < len(allowed)]]] = True
-        return index.restricted(kinds, allowed)
+        most = np.zeros(len(self._names), np.int32)
+        nodes = np.arange(len(most)) if eligible is None else bitmap.indices(eligible)
+        nodes = nodes[nodes < len(most)]
+        most[self.tree().position[nodes]] = np.iinfo(np.int32).max if room is None else room[nodes]
+        return index.restricted(kinds, most)
 
     def kinds(self) -> Ints:
         """Return the kind of each position, a number: nodes of one kind offer the same."""

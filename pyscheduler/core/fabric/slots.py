@@ -113,14 +113,14 @@ class SlotIndex:
                 self._lay_out(kinds)
         return self._slots
 
-    def restricted(self, kinds: Ints32, allowed: npt.NDArray[np.bool_]) -> Slots:
-        """Return the slots on the allowed positions alone, shape (nodes,). Costs a walk over the others that have slots."""
+    def restricted(self, kinds: Ints32, most: Ints32) -> Slots:
+        """Return the slots, no more of each position than this, shape (nodes,). Costs a walk over those that have more."""
         whole = self.catch_up(kinds)
-        others = np.flatnonzero(~allowed & whole.of_node.any(axis=0))
+        others = np.flatnonzero(whole.of_node.max(axis=0, initial=0) > most)
         if not len(others):
             return whole
         found = Slots(whole.grades, whole.of_node.copy(), whole.histogram.copy(), whole.sums.copy())
-        found.change(self._tree, others, np.zeros((len(whole.grades), len(others)), np.int32))
+        found.change(self._tree, others, np.minimum(whole.of_node[:, others], most[others]))
         return found
 
     def _learn(self, kinds: Ints32) -> bool:

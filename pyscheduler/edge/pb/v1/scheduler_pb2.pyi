@@ -48,7 +48,7 @@ class Attempt(_message.Message):
     def __init__(self, session: _Optional[int] = ..., host: _Optional[str] = ..., number: _Optional[int] = ...) -> None: ...
 
 class Pod(_message.Message):
-    __slots__ = ("uid", "namespace", "name", "containers", "settings", "priority")
+    __slots__ = ("uid", "namespace", "name", "containers", "settings", "priority", "membership")
     class SettingsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -62,13 +62,61 @@ class Pod(_message.Message):
     CONTAINERS_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    MEMBERSHIP_FIELD_NUMBER: _ClassVar[int]
     uid: str
     namespace: str
     name: str
     containers: _containers.RepeatedCompositeFieldContainer[ContainerRequest]
     settings: _containers.ScalarMap[str, str]
     priority: int
-    def __init__(self, uid: _Optional[str] = ..., namespace: _Optional[str] = ..., name: _Optional[str] = ..., containers: _Optional[_Iterable[_Union[ContainerRequest, _Mapping]]] = ..., settings: _Optional[_Mapping[str, str]] = ..., priority: _Optional[int] = ...) -> None: ...
+    membership: Membership
+    def __init__(self, uid: _Optional[str] = ..., namespace: _Optional[str] = ..., name: _Optional[str] = ..., containers: _Optional[_Iterable[_Union[ContainerRequest, _Mapping]]] = ..., settings: _Optional[_Mapping[str, str]] = ..., priority: _Optional[int] = ..., membership: _Optional[_Union[Membership, _Mapping]] = ...) -> None: ...
+
+class Membership(_message.Message):
+    __slots__ = ("labels", "annotations", "controller")
+    class LabelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class AnnotationsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    ANNOTATIONS_FIELD_NUMBER: _ClassVar[int]
+    CONTROLLER_FIELD_NUMBER: _ClassVar[int]
+    labels: _containers.ScalarMap[str, str]
+    annotations: _containers.ScalarMap[str, str]
+    controller: Owner
+    def __init__(self, labels: _Optional[_Mapping[str, str]] = ..., annotations: _Optional[_Mapping[str, str]] = ..., controller: _Optional[_Union[Owner, _Mapping]] = ...) -> None: ...
+
+class Owner(_message.Message):
+    __slots__ = ("api_version", "kind", "name", "uid")
+    API_VERSION_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    def __init__(self, api_version: _Optional[str] = ..., kind: _Optional[str] = ..., name: _Optional[str] = ..., uid: _Optional[str] = ...) -> None: ...
+
+class PlanMember(_message.Message):
+    __slots__ = ("plan", "group", "needed")
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    NEEDED_FIELD_NUMBER: _ClassVar[int]
+    plan: str
+    group: str
+    needed: int
+    def __init__(self, plan: _Optional[str] = ..., group: _Optional[str] = ..., needed: _Optional[int] = ...) -> None: ...
 
 class ContainerRequest(_message.Message):
     __slots__ = ("name", "kind", "resource", "gpus")
@@ -140,6 +188,38 @@ class FilterResponse(_message.Message):
     candidates: _containers.RepeatedCompositeFieldContainer[Candidate]
     def __init__(self, verdict: _Optional[_Union[Verdict, _Mapping]] = ..., epoch: _Optional[int] = ..., table_size: _Optional[int] = ..., generation: _Optional[int] = ..., feasible: _Optional[bytes] = ..., unresolvable: _Optional[bytes] = ..., candidates: _Optional[_Iterable[_Union[Candidate, _Mapping]]] = ...) -> None: ...
 
+class PlanRequest(_message.Message):
+    __slots__ = ("attempt", "pod", "eligible", "room", "refused_nodes")
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    POD_FIELD_NUMBER: _ClassVar[int]
+    ELIGIBLE_FIELD_NUMBER: _ClassVar[int]
+    ROOM_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_NODES_FIELD_NUMBER: _ClassVar[int]
+    attempt: Attempt
+    pod: Pod
+    eligible: NodeSet
+    room: bytes
+    refused_nodes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, attempt: _Optional[_Union[Attempt, _Mapping]] = ..., pod: _Optional[_Union[Pod, _Mapping]] = ..., eligible: _Optional[_Union[NodeSet, _Mapping]] = ..., room: _Optional[bytes] = ..., refused_nodes: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class PlanResponse(_message.Message):
+    __slots__ = ("verdict", "epoch", "table_size", "generation", "node", "member", "unresolvable")
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    TABLE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    UNRESOLVABLE_FIELD_NUMBER: _ClassVar[int]
+    verdict: Verdict
+    epoch: int
+    table_size: int
+    generation: int
+    node: int
+    member: PlanMember
+    unresolvable: bytes
+    def __init__(self, verdict: _Optional[_Union[Verdict, _Mapping]] = ..., epoch: _Optional[int] = ..., table_size: _Optional[int] = ..., generation: _Optional[int] = ..., node: _Optional[int] = ..., member: _Optional[_Union[PlanMember, _Mapping]] = ..., unresolvable: _Optional[bytes] = ...) -> None: ...
+
 class Candidate(_message.Message):
     __slots__ = ("node", "score")
     NODE_FIELD_NUMBER: _ClassVar[int]
@@ -179,7 +259,7 @@ class ReserveRequest(_message.Message):
     def __init__(self, attempt: _Optional[_Union[Attempt, _Mapping]] = ..., pod: _Optional[_Union[Pod, _Mapping]] = ..., epoch: _Optional[int] = ..., node: _Optional[int] = ...) -> None: ...
 
 class ReserveResponse(_message.Message):
-    __slots__ = ("verdict", "generation", "annotations")
+    __slots__ = ("verdict", "generation", "annotations", "member")
     class AnnotationsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -190,10 +270,12 @@ class ReserveResponse(_message.Message):
     VERDICT_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     ANNOTATIONS_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
     verdict: Verdict
     generation: int
     annotations: _containers.ScalarMap[str, str]
-    def __init__(self, verdict: _Optional[_Union[Verdict, _Mapping]] = ..., generation: _Optional[int] = ..., annotations: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    member: PlanMember
+    def __init__(self, verdict: _Optional[_Union[Verdict, _Mapping]] = ..., generation: _Optional[int] = ..., annotations: _Optional[_Mapping[str, str]] = ..., member: _Optional[_Union[PlanMember, _Mapping]] = ...) -> None: ...
 
 class PreemptRequest(_message.Message):
     __slots__ = ("attempt", "pod", "nodes", "protected_uids")
@@ -222,7 +304,7 @@ class PreemptResponse(_message.Message):
     def __init__(self, verdict: _Optional[_Union[Verdict, _Mapping]] = ..., generation: _Optional[int] = ..., node: _Optional[int] = ..., victim_uids: _Optional[_Iterable[str]] = ..., gpus: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class UnreserveRequest(_message.Message):
-    __slots__ = ("attempt", "pod_uid", "outcome")
+    __slots__ = ("attempt", "pod_uid", "outcome", "ended_plan")
     class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         OUTCOME_UNSPECIFIED: _ClassVar[UnreserveRequest.Outcome]
@@ -234,30 +316,36 @@ class UnreserveRequest(_message.Message):
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     POD_UID_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    ENDED_PLAN_FIELD_NUMBER: _ClassVar[int]
     attempt: Attempt
     pod_uid: str
     outcome: UnreserveRequest.Outcome
-    def __init__(self, attempt: _Optional[_Union[Attempt, _Mapping]] = ..., pod_uid: _Optional[str] = ..., outcome: _Optional[_Union[UnreserveRequest.Outcome, str]] = ...) -> None: ...
+    ended_plan: str
+    def __init__(self, attempt: _Optional[_Union[Attempt, _Mapping]] = ..., pod_uid: _Optional[str] = ..., outcome: _Optional[_Union[UnreserveRequest.Outcome, str]] = ..., ended_plan: _Optional[str] = ...) -> None: ...
 
 class UnreserveResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class Held(_message.Message):
-    __slots__ = ("pod", "attempt", "node_name", "gpus", "doubtful", "nominated")
+    __slots__ = ("pod", "attempt", "node_name", "gpus", "doubtful", "nominated", "member", "let_go")
     POD_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     NODE_NAME_FIELD_NUMBER: _ClassVar[int]
     GPUS_FIELD_NUMBER: _ClassVar[int]
     DOUBTFUL_FIELD_NUMBER: _ClassVar[int]
     NOMINATED_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    LET_GO_FIELD_NUMBER: _ClassVar[int]
     pod: Pod
     attempt: int
     node_name: str
     gpus: str
     doubtful: bool
     nominated: bool
-    def __init__(self, pod: _Optional[_Union[Pod, _Mapping]] = ..., attempt: _Optional[int] = ..., node_name: _Optional[str] = ..., gpus: _Optional[str] = ..., doubtful: _Optional[bool] = ..., nominated: _Optional[bool] = ...) -> None: ...
+    member: PlanMember
+    let_go: bool
+    def __init__(self, pod: _Optional[_Union[Pod, _Mapping]] = ..., attempt: _Optional[int] = ..., node_name: _Optional[str] = ..., gpus: _Optional[str] = ..., doubtful: _Optional[bool] = ..., nominated: _Optional[bool] = ..., member: _Optional[_Union[PlanMember, _Mapping]] = ..., let_go: _Optional[bool] = ...) -> None: ...
 
 class ResyncRequest(_message.Message):
     __slots__ = ("attempt", "held", "shim_version")
@@ -292,7 +380,7 @@ class ChangesRequest(_message.Message):
     def __init__(self, attempt: _Optional[_Union[Attempt, _Mapping]] = ...) -> None: ...
 
 class ChangesResponse(_message.Message):
-    __slots__ = ("epoch", "table_size", "generation", "kinds", "pod_uids")
+    __slots__ = ("epoch", "table_size", "generation", "kinds", "pod_uids", "ended_plans")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         KIND_UNSPECIFIED: _ClassVar[ChangesResponse.Kind]
@@ -308,9 +396,11 @@ class ChangesResponse(_message.Message):
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     KINDS_FIELD_NUMBER: _ClassVar[int]
     POD_UIDS_FIELD_NUMBER: _ClassVar[int]
+    ENDED_PLANS_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     table_size: int
     generation: int
     kinds: _containers.RepeatedScalarFieldContainer[ChangesResponse.Kind]
     pod_uids: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, epoch: _Optional[int] = ..., table_size: _Optional[int] = ..., generation: _Optional[int] = ..., kinds: _Optional[_Iterable[_Union[ChangesResponse.Kind, str]]] = ..., pod_uids: _Optional[_Iterable[str]] = ...) -> None: ...
+    ended_plans: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, epoch: _Optional[int] = ..., table_size: _Optional[int] = ..., generation: _Optional[int] = ..., kinds: _Optional[_Iterable[_Union[ChangesResponse.Kind, str]]] = ..., pod_uids: _Optional[_Iterable[str]] = ..., ended_plans: _Optional[_Iterable[str]] = ...) -> None: ...

@@ -45,6 +45,11 @@ class SchedulerPluginStub:
                 request_serializer=pyscheduler_dot_edge_dot_pb_dot_v1_dot_scheduler__pb2.FilterRequest.SerializeToString,
                 response_deserializer=pyscheduler_dot_edge_dot_pb_dot_v1_dot_scheduler__pb2.FilterResponse.FromString,
                 _registered_method=True)
+        self.Plan = channel.unary_unary(
+                '/pyscheduler.v1.SchedulerPlugin/Plan',
+                request_serializer=pyscheduler_dot_edge_dot_pb_dot_v1_dot_scheduler__pb2.PlanRequest.SerializeToString,
+                response_deserializer=pyscheduler_dot_edge_dot_pb_dot_v1_dot_scheduler__pb2.PlanResponse.FromString,
+                _registered_method=True)
         self.Score = channel.unary_unary(
                 '/pyscheduler.v1.SchedulerPlugin/Score',
                 request_serializer=pyscheduler_dot_edge_dot_pb_dot_v1_dot_scheduler__pb2.ScoreRequest.SerializeToString,
@@ -90,6 +95,14 @@ class SchedulerPluginServicer:
 
     def Filter(self, request, context):
         """Filter judges all eligible nodes for one pod and names the best ones. Called from PreFilter. Reads only.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Plan(self, request, context):
+        """Plan places the whole group of a pod, once, and names the node of each member from that plan. Called from PreFilter
+        in place of Filter for pods that belong to a group, also for members without GPUs.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -150,6 +163,11 @@ def add_SchedulerPluginServicer_to_server(servicer, server):
                     servicer.Filter,
                     request_deserializer=pyscheduler_dot_edge_dot_pb_dot_v1_dot_scheduler__pb2.FilterRequest.FromString,
                     response_serializer=pyscheduler_dot_edge_dot_pb_dot_v1_dot_scheduler__pb2.FilterResponse.SerializeToString,
+            ),
+            'Plan': grpc.unary_unary_rpc_method_handler(
+                    servicer.Plan,
+                    request_deserializer=pyscheduler_dot_edge_dot_pb_dot_v1_dot_scheduler__pb2.PlanRequest.FromString,
+                    response_serializer=pyscheduler_dot_edge_dot_pb_dot_v1_dot_scheduler__pb2.PlanResponse.SerializeToString,
             ),
             'Score': grpc.unary_unary_rpc_method_handler(
                     servicer.Score,
@@ -237,6 +255,33 @@ class SchedulerPlugin:
             '/pyscheduler.v1.SchedulerPlugin/Filter',
             pyscheduler_dot_edge_dot_pb_dot_v1_dot_scheduler__pb2.FilterRequest.SerializeToString,
             pyscheduler_dot_edge_dot_pb_dot_v1_dot_scheduler__pb2.FilterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Plan(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pyscheduler.v1.SchedulerPlugin/Plan',
+            pyscheduler_dot_edge_dot_pb_dot_v1_dot_scheduler__pb2.PlanRequest.SerializeToString,
+            pyscheduler_dot_edge_dot_pb_dot_v1_dot_scheduler__pb2.PlanResponse.FromString,
             options,
             channel_credentials,
             insecure,

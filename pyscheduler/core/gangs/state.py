@@ -1,0 +1,92 @@
+"""What is remembered of one group beside its plan: what it waits for, and which nodes it does without.
+
+Concurrency contract: one writer at a time; the caller holds one lock round every method.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from pyscheduler.core.gangs.keeping import Waiter
+from pyscheduler.core.gangs.membership import Membership
+from pyscheduler.core.model import PodUid
+from pyscheduler.core.replies import PlanAnswer
+
+__all__ = ["GangState"]
+
+# For how many seconds a group does without a node that other plugins refused for a member: the first time, and at most,
+# twice as long each time. At first it is short, for pods that are on their way out may have been in the way.
+_LEFT_OUT_S: Final = 2.0
+_LEFT_OUT_MAX_S: Final = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Exclusion:
+    """Until when, and for how long in all."""
+
+    until: float
+    lasts: float
+
+
+@dataclass(slots=True)
+class GangState:
+    """Of one group.
+
+    Attributes
+    ----------
+    parked
+        What would have to fit for it to be placed, and since when; None if it waits for something else.
+    looked
+        The generation of the cluster at which it did not.
+    again_at
+        When a node that was left out may be had again.
+    refusal
+        The answer when it did not fit, and the question: its members ask one after the other.
+    insists_since
+        Since when it has waited for its preferred level.
+    uninformed
+        Members that were last told that others are missing.
+    """
+
+    parked: Waiter | None = None
+    looked: int = 0
+    again_at: float = math.inf
+    refusal: tuple[object, PlanAnswer] | None = None
+    insists_since: float | None = None
+    uninformed: set[PodUid] = field(default_factory=set)
+    _excluded: dict[int, _Exclusion] = field(default_factory=dict)
+
+    def leave_out(self, nodes: Iterable[int], now: float) -> None:
+        """Do without nodes that other plugins refused for a member."""
+        for node in nodes:
+            known = self._excluded.get(node)
+            if known is None or now >= known.until:
+                lasts = min(2 * known.lasts, _LEFT_OUT_MAX_S) if known is not None else _LEFT_OUT_S
+                self._excluded[node] = _Exclusion(now + lasts, lasts)
+        for node in [node for node, known in self._excluded.items() if now - known.until > _LEFT_OUT_MAX_S]:
+            del self._excluded[node]
+
+    def left_out(self, now: float) -> list[int]:
+        """Return the nodes that the group does without now."""
+        return [node for node, known in self._excluded.items() if now < known.until]
+
+    def readmits_at(self, now: float) -> float:
+        """Return when the first of the nodes that are left out may be had again; infinity if there is none."""
+        return min((self._excluded[node].until for node in self.left_out(now)), default=math.inf)
+
+    def insists(self, membership: Membership, now: float) -> bool:
+        """Tell whether the group goes on waiting for its preferred level."""
+        if membership.wait_s is None or membership.preferred_level is None:
+            return False
+        if self.insists_since is None:
+            self.insists_since = now
+        return now - self.insists_since < membership.wait_s
+
+    def refusal_of(self, question: object) -> PlanAnswer | None:
+        """Return what was answered to the same question before, if its answer does not depend on the time."""
+        if self.refusal is None or self.refusal[0] != question or self.insists_since is not None:
+            return None
+        return self.refusal[1]
