@@ -24,6 +24,8 @@ const (
 	socketPathMax = 107
 	// timeoutMax bounds what one call may hold up: all pods of all profiles wait meanwhile.
 	timeoutMax = 10 * time.Second
+	// permitTimeoutMax is the framework's own limit of a wait in Permit.
+	permitTimeoutMax = 15 * time.Minute
 )
 
 // Args are the plugin's settings in the KubeSchedulerConfiguration.
@@ -37,8 +39,12 @@ type Args struct {
 	OnUnavailable string `json:"onUnavailable"`
 	// FilterTimeout is the deadline of the Filter call.
 	FilterTimeout metav1.Duration `json:"filterTimeout"`
+	// PlanTimeout is the deadline of the Plan call, which places a whole group.
+	PlanTimeout metav1.Duration `json:"planTimeout"`
 	// CallTimeout is the deadline of the other calls within a scheduling cycle.
 	CallTimeout metav1.Duration `json:"callTimeout"`
+	// PermitTimeout is how long reserved members of a group wait for the others.
+	PermitTimeout metav1.Duration `json:"permitTimeout"`
 }
 
 func defaultArgs() Args {
@@ -46,7 +52,9 @@ func defaultArgs() Args {
 		Resources:     []string{"nvidia.com/gpu", "amd.com/gpu"},
 		OnUnavailable: unavailableClosed,
 		FilterTimeout: metav1.Duration{Duration: 250 * time.Millisecond},
+		PlanTimeout:   metav1.Duration{Duration: time.Second},
 		CallTimeout:   metav1.Duration{Duration: 250 * time.Millisecond},
+		PermitTimeout: metav1.Duration{Duration: time.Minute},
 	}
 }
 
@@ -92,7 +100,9 @@ func (a *Args) fields() map[string]any {
 		"resources":     &a.Resources,
 		"onUnavailable": &a.OnUnavailable,
 		"filterTimeout": &a.FilterTimeout,
+		"planTimeout":   &a.PlanTimeout,
 		"callTimeout":   &a.CallTimeout,
+		"permitTimeout": &a.PermitTimeout,
 	}
 }
 
@@ -129,8 +139,10 @@ func (a *Args) validate(path *field.Path) field.ErrorList {
 	if allowed := []string{unavailableClosed, unavailableFallback}; !slices.Contains(allowed, a.OnUnavailable) {
 		errs = append(errs, field.NotSupported(path.Child("onUnavailable"), a.OnUnavailable, allowed))
 	}
-	errs = append(errs, validateTimeout(a.FilterTimeout, path.Child("filterTimeout"))...)
-	return append(errs, validateTimeout(a.CallTimeout, path.Child("callTimeout"))...)
+	errs = append(errs, validateTimeout(a.FilterTimeout, timeoutMax, path.Child("filterTimeout"))...)
+	errs = append(errs, validateTimeout(a.PlanTimeout, timeoutMax, path.Child("planTimeout"))...)
+	errs = append(errs, validateTimeout(a.CallTimeout, timeoutMax, path.Child("callTimeout"))...)
+	return append(errs, validateTimeout(a.PermitTimeout, permitTimeoutMax, path.Child("permitTimeout"))...)
 }
 
 func validateEndpoint(endpoint string, path *field.Path) field.ErrorList {
@@ -146,9 +158,9 @@ func validateEndpoint(endpoint string, path *field.Path) field.ErrorList {
 	return nil
 }
 
-func validateTimeout(timeout metav1.Duration, path *field.Path) field.ErrorList {
-	if timeout.Duration <= 0 || timeout.Duration > timeoutMax {
-		return field.ErrorList{field.Invalid(path, timeout.Duration.String(), fmt.Sprintf("must be more than 0 and at most %s", timeoutMax))}
+func validateTimeout(timeout metav1.Duration, most time.Duration, path *field.Path) field.ErrorList {
+	if timeout.Duration <= 0 || timeout.Duration > most {
+		return field.ErrorList{field.Invalid(path, timeout.Duration.String(), fmt.Sprintf("must be more than 0 and at most %s", most))}
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ func TestArgsAreDecodedStrictly(t *testing.T) {
 		"only the endpoint":      {document: `endpoint: unix:///run/x.sock`},
 		"JSON":                   {document: `{"endpoint": "unix:///run/x.sock", "filterTimeout": "1s"}`},
 		"nothing":                {document: ``, want: []string{"pluginConfig[GPUTopology].args.endpoint", "unix:///run/pyscheduler/pyscheduler.sock"}},
-		"unknown key":            {document: "endpoint: unix:///x\nendpont: unix:///y", want: []string{"args.endpont", "allowed keys are callTimeout, endpoint, filterTimeout, onUnavailable, resources"}},
+		"unknown key":            {document: "endpoint: unix:///x\nendpont: unix:///y", want: []string{"args.endpont", "allowed keys are callTimeout, endpoint, filterTimeout, onUnavailable, permitTimeout, planTimeout, resources"}},
 		"key in another case":    {document: "Endpoint: unix:///x", want: []string{"args.Endpoint"}},
 		"key twice":              {document: "endpoint: unix:///x\nendpoint: unix:///y", want: []string{`"endpoint" already set`}},
 		"TCP":                    {document: "endpoint: localhost:80", want: []string{"args.endpoint", "localhost:80"}},
@@ -32,6 +32,8 @@ func TestArgsAreDecodedStrictly(t *testing.T) {
 		"resource without slash": {document: "endpoint: unix:///x\nresources: [nvidia.com/gpu, cpu]", want: []string{"args.resources[1]", "cpu"}},
 		"resource twice":         {document: "endpoint: unix:///x\nresources: [amd.com/gpu, amd.com/gpu]", want: []string{"args.resources[1]", "Duplicate"}},
 		"no time":                {document: "endpoint: unix:///x\nfilterTimeout: 0s", want: []string{"args.filterTimeout"}},
+		"longer than a wait can": {document: "endpoint: unix:///x\npermitTimeout: 16m", want: []string{"args.permitTimeout", "at most 15m"}},
+		"plan without an end":    {document: "endpoint: unix:///x\nplanTimeout: 1m", want: []string{"args.planTimeout", "at most 10s"}},
 		"number for time":        {document: "endpoint: unix:///x\ncallTimeout: 250", want: []string{"args.callTimeout", "250"}},
 		"every error at once":    {document: "endpoint: x\ncallTimeout: -1s", want: []string{"args.endpoint", "args.callTimeout"}},
 		"a list":                 {document: "[1]", want: []string{"not a map"}},
@@ -59,7 +61,8 @@ func TestArgsDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !slices.Equal(args.Resources, []string{"nvidia.com/gpu", "amd.com/gpu"}) || args.OnUnavailable != "closed" ||
-		args.FilterTimeout.Duration != 250*time.Millisecond || args.CallTimeout.Duration != time.Second {
+		args.FilterTimeout.Duration != 250*time.Millisecond || args.CallTimeout.Duration != time.Second ||
+		args.PlanTimeout.Duration != time.Second || args.PermitTimeout.Duration != time.Minute {
 		t.Errorf("got %+v", args)
 	}
 }

@@ -17,10 +17,17 @@ const advisoryPlacement = `{"advisory":true,"reason":"the GPU topology service w
 var errConflict = errors.New("the GPUs chosen for this pod are held by another pod: it is placed anew")
 
 // Bind posts the Binding with the chosen GPUs in its annotations, in the same
-// write. Pods without GPUs are left to DefaultBinder, which stands after it.
+// write. Pods without GPUs are left to DefaultBinder, which stands after it. A
+// member of a group is bound only if its plan was let go, whatever Permit said.
 func (p *Plugin) Bind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
 	c := readCycle(state)
 	if c == nil {
+		return fwk.NewStatus(fwk.Skip)
+	}
+	if c.member != nil && !p.link.gangs.isLetGo(c.member.GetPlan()) {
+		return p.failed(pod, errNotLetGo)
+	}
+	if c.kind == cycleLauncher {
 		return fwk.NewStatus(fwk.Skip)
 	}
 	annotations := c.annotations

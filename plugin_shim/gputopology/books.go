@@ -1,15 +1,18 @@
 package gputopology
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
 	corev1listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/klog/v2"
@@ -39,6 +42,10 @@ type books struct {
 	service keeper
 	lister  corev1listers.PodLister
 	host    string
+	// gangs knows the plans of groups; it is asked under the lock, and never asks the books.
+	gangs *gangs
+	// wake has pods tried again.
+	wake func(uids ...types.UID)
 	// kick asks the worker to send now.
 	kick chan struct{}
 	// sending is held while a call is under way: a Resync that was written before
@@ -52,8 +59,8 @@ type books struct {
 	held           map[types.UID]*holding
 	// ranked: the session is compared with the newest one that the service knew of.
 	ranked bool
-	// endings are the newest Unreserve of each pod that is not acknowledged.
-	endings map[types.UID]*pb.UnreserveRequest
+	// endings are the Unreserves that are not acknowledged: of each pod the newest, and of each plan that ended by it.
+	endings map[endingKey]*ending
 	// nominated are the pods that Preempt holds GPUs for: a pod stays among them while it is reserved, for the service
 	// goes on holding them if the Binding fails.
 	nominated map[types.UID]*nomination
@@ -65,8 +72,22 @@ type holding struct {
 	node     string
 	gpus     string
 	doubtful bool
+	// member tells to which plan a member of a group belongs. Nil for all others.
+	member *pb.PlanMember
 	// conflicting: others hold the GPUs, says the service.
 	conflicting bool
+}
+
+type endingKey struct {
+	uid types.UID
+	// plan is empty unless the Unreserve ends one.
+	plan string
+}
+
+type ending struct {
+	*pb.UnreserveRequest
+	// wake: the pod is tried again once the service knows.
+	wake bool
 }
 
 // nomination is what Preempt holds for a pod.
@@ -85,7 +106,7 @@ func newBooks(service keeper, lister corev1listers.PodLister, session int64, hos
 		kick: make(chan struct{}, 1),
 		// 0 is no valid attempt, so a Resync before the first cycle carries 1.
 		begun: 1, decided: 1,
-		held: map[types.UID]*holding{}, endings: map[types.UID]*pb.UnreserveRequest{}, nominated: map[types.UID]*nomination{},
+		held: map[types.UID]*holding{}, endings: map[endingKey]*ending{}, nominated: map[types.UID]*nomination{},
 	}
 }
 
@@ -126,6 +147,7 @@ func (b *books) hold(c *cycle, nodeName string) {
 	defer b.mu.Unlock()
 	b.held[types.UID(c.pod.GetUid())] = &holding{
 		pod: c.pod, attempt: c.attempt.GetNumber(), node: nodeName, gpus: c.annotations[annotationGPUs],
+		member: c.member,
 	}
 	b.decided = max(b.decided, c.attempt.GetNumber())
 }
@@ -169,12 +191,21 @@ func (b *books) nominatedNode(uid types.UID) string {
 }
 
 // giveBack ends the attempt: its pod is certainly not bound.
-func (b *books) giveBack(uid types.UID, attempt *pb.Attempt) {
+func (b *books) giveBack(uid types.UID, attempt *pb.Attempt) { b.giveBackPlan(uid, attempt, "", false) }
+
+// giveBackPlan ends the attempt, and by it the plan of its group, if one is named. The pod may be woken once the service
+// knows: before that it would be told its place in the ended plan.
+func (b *books) giveBackPlan(uid types.UID, attempt *pb.Attempt, plan string, wake bool) {
 	b.mu.Lock()
 	if h := b.held[uid]; h != nil && h.attempt == attempt.GetNumber() {
 		delete(b.held, uid)
 	}
-	b.end(uid, attempt, pb.UnreserveRequest_OUTCOME_NOT_BOUND)
+	b.end(&ending{
+		UnreserveRequest: &pb.UnreserveRequest{
+			Attempt: attempt, PodUid: string(uid), Outcome: pb.UnreserveRequest_OUTCOME_NOT_BOUND, EndedPlan: plan,
+		},
+		wake: wake,
+	})
 	b.mu.Unlock()
 	b.sendSoon()
 }
@@ -185,7 +216,9 @@ func (b *books) doubt(uid types.UID, attempt *pb.Attempt) {
 	if h := b.held[uid]; h != nil && h.attempt == attempt.GetNumber() {
 		h.doubtful = true
 	}
-	b.end(uid, attempt, pb.UnreserveRequest_OUTCOME_UNKNOWN)
+	b.end(&ending{UnreserveRequest: &pb.UnreserveRequest{
+		Attempt: attempt, PodUid: string(uid), Outcome: pb.UnreserveRequest_OUTCOME_UNKNOWN,
+	}})
 	b.mu.Unlock()
 	b.sendSoon()
 }
@@ -199,10 +232,19 @@ func (b *books) noDoubt(uid types.UID, attempt *pb.Attempt) {
 	}
 }
 
-func (b *books) end(uid types.UID, attempt *pb.Attempt, outcome pb.UnreserveRequest_Outcome) {
-	if earlier := b.endings[uid]; earlier == nil || earlier.GetAttempt().GetNumber() <= attempt.GetNumber() {
-		b.endings[uid] = &pb.UnreserveRequest{Attempt: attempt, PodUid: string(uid), Outcome: outcome}
+// end needs the lock. A newer Unreserve of the pod replaces an earlier one, but the end of a plan has to be told in any case.
+func (b *books) end(e *ending) {
+	plain := endingKey{uid: types.UID(e.GetPodUid())}
+	if other := b.endings[plain]; other == nil || other.GetAttempt().GetNumber() <= e.GetAttempt().GetNumber() {
+		delete(b.endings, plain)
+	} else if e.GetEndedPlan() == "" {
+		return
 	}
+	b.endings[e.key()] = e
+}
+
+func (e *ending) key() endingKey {
+	return endingKey{uid: types.UID(e.GetPodUid()), plan: e.GetEndedPlan()}
 }
 
 func (b *books) isDoubtful(uid types.UID) bool {
@@ -244,9 +286,13 @@ func (b *books) run(ctx context.Context) {
 // flush returns false if something is left. It stops early if the service is away.
 func (b *books) flush(ctx context.Context) bool {
 	done := true
+	var known []types.UID
 	for _, ending := range b.unacknowledged() {
 		err := b.unreserve(ctx, ending)
 		if err == nil {
+			if ending.wake {
+				known = append(known, types.UID(ending.GetPodUid()))
+			}
 			continue
 		}
 		done = false
@@ -256,31 +302,33 @@ func (b *books) flush(ctx context.Context) bool {
 			break
 		}
 	}
+	if len(known) > 0 {
+		b.wake(known...)
+	}
 	return done
 }
 
-func (b *books) unacknowledged() []*pb.UnreserveRequest {
+// unacknowledged returns the earliest first: of two of one pod the later counts.
+func (b *books) unacknowledged() []*ending {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	endings := make([]*pb.UnreserveRequest, 0, len(b.endings))
-	for _, ending := range b.endings {
-		endings = append(endings, ending)
-	}
-	return endings
+	return slices.SortedFunc(maps.Values(b.endings), func(x, y *ending) int {
+		return cmp.Compare(x.GetAttempt().GetNumber(), y.GetAttempt().GetNumber())
+	})
 }
 
-func (b *books) unreserve(ctx context.Context, ending *pb.UnreserveRequest) error {
+func (b *books) unreserve(ctx context.Context, e *ending) error {
 	b.sending.Lock()
 	defer b.sending.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, unreserveTimeout)
 	defer cancel()
-	if _, err := b.service.Unreserve(ctx, ending); err != nil {
+	if _, err := b.service.Unreserve(ctx, e.UnreserveRequest); err != nil {
 		return err
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if uid := types.UID(ending.GetPodUid()); b.endings[uid] == ending {
-		delete(b.endings, uid)
+	if b.endings[e.key()] == e {
+		delete(b.endings, e.key())
 	}
 	return nil
 }
@@ -296,7 +344,7 @@ func (b *books) resync(ctx context.Context) (*pb.ResyncResponse, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.noteConflicts(answer.GetConflicts())
+	b.gangs.end(b.noteConflicts(answer.GetConflicts())...)
 	b.forgetBound(statement.GetHeld())
 	logger := klog.FromContext(ctx)
 	if dropped := answer.GetDropped(); len(dropped) > 0 {
@@ -318,6 +366,7 @@ func (b *books) statement() *pb.ResyncRequest {
 	for _, h := range b.held {
 		request.Held = append(request.Held, &pb.Held{
 			Pod: h.pod, Attempt: h.attempt, NodeName: h.node, Gpus: h.gpus, Doubtful: h.doubtful,
+			Member: h.member, LetGo: h.member != nil && b.gangs.isLetGo(h.member.GetPlan()),
 		})
 	}
 	for uid, n := range b.nominated {
@@ -357,14 +406,35 @@ func (b *books) forgetGone() {
 	}
 }
 
-func (b *books) noteConflicts(uids []string) {
+// noteConflicts returns the plans of these pods: they cannot be carried out.
+func (b *books) noteConflicts(uids []string) []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	var plans []string
 	for _, uid := range uids {
-		if h := b.held[types.UID(uid)]; h != nil {
-			h.conflicting = true
-		} else {
+		h := b.held[types.UID(uid)]
+		if h == nil {
 			delete(b.nominated, types.UID(uid))
+			continue
+		}
+		h.conflicting = true
+		if h.member != nil {
+			plans = append(plans, h.member.GetPlan())
 		}
 	}
+	return plans
+}
+
+// plans returns those of groups that something is held of, or the end of which is not acknowledged.
+func (b *books) plans() sets.Set[string] {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	names := sets.New[string]()
+	for _, h := range b.held {
+		names.Insert(h.member.GetPlan())
+	}
+	for key := range b.endings {
+		names.Insert(key.plan)
+	}
+	return names
 }

@@ -1,6 +1,8 @@
 package gputopology
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -52,6 +54,22 @@ func TestAnEarlierEndingDoesNotReplaceALaterOne(t *testing.T) {
 	books.doubt("uid", books.attempt(4))
 	if left := books.unacknowledged(); len(left) != 1 || left[0].GetAttempt().GetNumber() != 5 {
 		t.Errorf("left: %v", left)
+	}
+}
+
+func TestTheEndOfAPlanIsToldWhateverBecomesOfThePod(t *testing.T) {
+	books := newBooks(nil, nil, 1, "host")
+	books.giveBack("uid", books.attempt(2))
+	books.giveBackPlan("uid", books.attempt(3), "p1", true)
+	books.giveBackPlan("uid", books.attempt(5), "p2", true)
+	books.giveBack("uid", books.attempt(6))
+	books.giveBackPlan("uid", books.attempt(4), "p3", true)
+	var told []string
+	for _, ending := range books.unacknowledged() {
+		told = append(told, fmt.Sprintf("%d %s", ending.GetAttempt().GetNumber(), ending.GetEndedPlan()))
+	}
+	if want := []string{"3 p1", "4 p3", "5 p2", "6 "}; !slices.Equal(told, want) {
+		t.Errorf("told %q, want %q", told, want)
 	}
 }
 

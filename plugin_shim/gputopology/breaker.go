@@ -9,7 +9,7 @@ const breakerThreshold = 3
 // cycle, which all profiles share, for a deadline per pod.
 //
 // A service that seems to be back is on trial until it has answered a Filter
-// call: only then are the pods that wait for it woken. Otherwise a service that
+// or Plan call: only then are the pods that wait for it woken. Otherwise a service that
 // is healthy but fails for every pod would have all of them tried every second.
 type breaker struct {
 	mu       sync.Mutex

@@ -94,11 +94,13 @@ func (l *link) greet(ctx context.Context) error {
 	return nil
 }
 
-// apply fetches new names outside the scheduling cycle and wakes the pods that the change may help.
+// apply ends plans, fetches new names outside the scheduling cycle, and wakes the pods that the change may help.
 func (l *link) apply(ctx context.Context, change *pb.ChangesResponse) {
 	logger := klog.FromContext(ctx)
 	logger.V(4).Info("The service reports a change", logEpoch, change.GetEpoch(), logGeneration, change.GetGeneration(),
-		logTableSize, change.GetTableSize(), "kinds", change.GetKinds(), "podUIDs", change.GetPodUids())
+		logTableSize, change.GetTableSize(), "kinds", change.GetKinds(), "podUIDs", change.GetPodUids(),
+		"endedPlans", change.GetEndedPlans())
+	l.gangs.end(change.GetEndedPlans()...)
 	if err := l.follows(ctx, change.GetEpoch(), change.GetTableSize()); err != nil {
 		logger.V(2).Info("The node table could not be fetched; the next cycle or change fetches it", logEndpoint, l.client.endpoint, "err", err)
 	}

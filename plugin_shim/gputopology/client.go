@@ -73,7 +73,8 @@ func (c *client) guard(ctx context.Context, method string, req, reply any, conn 
 	err := invoke(ctx, method, req, reply, conn, opts...)
 	rpcSeconds.WithLabelValues(path.Base(method)).Observe(time.Since(start).Seconds())
 	rpcTotal.WithLabelValues(path.Base(method), status.Code(err).String()).Inc()
-	c.breaker.record(!unanswered(err), method == pb.SchedulerPlugin_Filter_FullMethodName)
+	inCycle := method == pb.SchedulerPlugin_Filter_FullMethodName || method == pb.SchedulerPlugin_Plan_FullMethodName
+	c.breaker.record(!unanswered(err), inCycle)
 	return c.explain(path.Base(method), err)
 }
 

@@ -49,6 +49,7 @@ func describe(pod *v1.Pod, resources []string) *pb.Pod {
 		Containers: containerRequests(pod, resources),
 		Settings:   settings(pod),
 		Priority:   corev1helpers.PodPriority(pod),
+		Membership: membership(pod),
 	}
 }
 

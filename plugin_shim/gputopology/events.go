@@ -12,8 +12,8 @@ import (
 )
 
 // EventsToRegister names what may help a refused pod. What the service sees too
-// (GPUs that are freed, nodes that change their capacity) it tells more
-// precisely, by pod: see changes.go. Such events count only while it cannot;
+// (GPUs that are freed, nodes that change their capacity, members that join a
+// group) it tells more precisely, by pod: see changes.go. Such events count only while it cannot;
 // otherwise each of them would have every refused pod tried again.
 func (p *Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	return []fwk.ClusterEventWithHint{

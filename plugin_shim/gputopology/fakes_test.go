@@ -61,6 +61,7 @@ type fakeService struct {
 	epoch     uint64
 	names     []string
 	filter    func(*pb.FilterRequest) (*pb.FilterResponse, error)
+	plan      func(*pb.PlanRequest) (*pb.PlanResponse, error)
 	score     func(*pb.ScoreRequest) (*pb.ScoreResponse, error)
 	reserve   func(*pb.ReserveRequest) (*pb.ReserveResponse, error)
 	unreserve func(*pb.UnreserveRequest) error
@@ -125,6 +126,14 @@ func (f *fakeService) Filter(_ context.Context, request *pb.FilterRequest) (*pb.
 	filter := f.filter
 	f.mu.Unlock()
 	return filter(request)
+}
+
+func (f *fakeService) Plan(_ context.Context, request *pb.PlanRequest) (*pb.PlanResponse, error) {
+	f.mu.Lock()
+	f.calls["Plan"]++
+	plan := f.plan
+	f.mu.Unlock()
+	return plan(request)
 }
 
 func (f *fakeService) Score(_ context.Context, request *pb.ScoreRequest) (*pb.ScoreResponse, error) {
@@ -229,6 +238,29 @@ func reserving(gpus string) func(*pb.ReserveRequest) (*pb.ReserveResponse, error
 	}
 }
 
+// planning answers Plan and Reserve of every member with its place in this plan: the first node, or none without GPUs.
+func (f *fakeService) planning(member *pb.PlanMember) {
+	f.do(func() {
+		f.plan = func(request *pb.PlanRequest) (*pb.PlanResponse, error) {
+			answer := &pb.PlanResponse{Verdict: &pb.Verdict{Code: pb.Verdict_CODE_OK}, Generation: 1, Member: member}
+			f.do(func() { answer.Epoch, answer.TableSize = f.epoch, uint32(len(f.names)) })
+			if len(request.GetPod().GetContainers()) > 0 {
+				answer.Node = new(uint32)
+			}
+			return answer, nil
+		}
+		f.reserve = func(request *pb.ReserveRequest) (*pb.ReserveResponse, error) {
+			answer, err := reserving(`{"main":["GPU-1"]}`)(request)
+			answer.Member = member
+			return answer, err
+		}
+	})
+}
+
+func planOf(name string, needed uint32) *pb.PlanMember {
+	return &pb.PlanMember{Plan: name, Group: "team/job", Needed: needed}
+}
+
 func bitmapOf(size int, nodes ...uint32) bitmap {
 	b := newBitmap(size)
 	for _, i := range nodes {
@@ -244,6 +276,7 @@ type fakeHandle struct {
 	factory   informers.SharedInformerFactory
 	woken     chan types.UID
 	nodes     []fwk.NodeInfo
+	permit    fakePermitQueue
 	// plugin is asked first by Filter, then the others.
 	plugin *Plugin
 	others func(fwk.NodeInfo) *fwk.Status
@@ -264,7 +297,7 @@ func (h *fakeHandle) MutableSnapshotSharedLister() fwk.MutableSnapshotSharedList
 func (h *fakeHandle) Parallelizer() fwk.Parallelizer             { return parallelize.NewParallelizer(4) }
 func (h *fakeHandle) Extenders() []fwk.Extender                  { return nil }
 func (h *fakeHandle) NominatedPodsForNode(string) []fwk.PodInfo  { return nil }
-func (h *fakeHandle) GetWaitingPod(types.UID) fwk.WaitingPod     { return nil }
+func (h *fakeHandle) GetWaitingPod(uid types.UID) fwk.WaitingPod { return h.permit.GetWaitingPod(uid) }
 func (h *fakeHandle) GetPodInPreBind(types.UID) fwk.PodInPreBind { return nil }
 func (h *fakeHandle) APICacher() fwk.APICacher                   { return nil }
 func (h *fakeHandle) EventRecorder() events.EventRecorderLogger  { return events.NewFakeRecorder(1024) }
@@ -281,6 +314,60 @@ func (h *fakeHandle) RunPreFilterExtensionRemovePod(ctx context.Context, state f
 
 func (h *fakeHandle) RunPreFilterExtensionAddPod(ctx context.Context, state fwk.CycleState, pod *v1.Pod, back fwk.PodInfo, node fwk.NodeInfo) *fwk.Status {
 	return h.plugin.PreFilterExtensions().AddPod(ctx, state, pod, back, node)
+}
+
+// fakePermitQueue holds the pods that wait in Permit.
+type fakePermitQueue struct {
+	mu   sync.Mutex
+	pods map[types.UID]*fakeWaitingPod
+}
+
+// allowed is what a waiting pod is told that may go on.
+const allowed = "allowed"
+
+// fakeWaitingPod is told once, like the framework's, how its wait ends.
+type fakeWaitingPod struct {
+	fwk.WaitingPod
+	told chan string
+}
+
+// begin has the pod wait, as the framework does after all Permit plugins have returned.
+func (q *fakePermitQueue) begin(uid types.UID) *fakeWaitingPod {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.pods == nil {
+		q.pods = map[types.UID]*fakeWaitingPod{}
+	}
+	q.pods[uid] = &fakeWaitingPod{told: make(chan string, 1)}
+	return q.pods[uid]
+}
+
+func (q *fakePermitQueue) end(uid types.UID) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.pods, uid)
+}
+
+func (q *fakePermitQueue) GetWaitingPod(uid types.UID) fwk.WaitingPod {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if waiting := q.pods[uid]; waiting != nil {
+		return waiting
+	}
+	return nil
+}
+
+func (w *fakeWaitingPod) Allow(string) { w.tell(allowed) }
+
+func (w *fakeWaitingPod) Reject(_, why string) bool { return w.tell(why) }
+
+func (w *fakeWaitingPod) tell(what string) bool {
+	select {
+	case w.told <- what:
+		return true
+	default:
+		return false
+	}
 }
 
 // see puts the pod into the scheduler's own view of the cluster.
@@ -355,6 +442,12 @@ func gpuPod(name string, gpus int64) *v1.Pod {
 	return pod
 }
 
+// memberOf makes the pod a member of a group.
+func memberOf(group string, pod *v1.Pod) *v1.Pod {
+	pod.Labels = map[string]string{"pyscheduler.io/group": group}
+	return pod
+}
+
 // fakeAPI is an API server that knows one pod's Binding, one read, and how pods are evicted.
 type fakeAPI struct {
 	mu   sync.Mutex
@@ -418,7 +511,7 @@ func newTestBench(t *testing.T, args map[string]string) *testBench {
 
 func (b *testBench) newPlugin(args map[string]string) *Plugin {
 	b.t.Helper()
-	all := map[string]string{"endpoint": endpointScheme + b.socket, "filterTimeout": testTimeout, "callTimeout": testTimeout}
+	all := map[string]string{"endpoint": endpointScheme + b.socket, "filterTimeout": testTimeout, "planTimeout": testTimeout, "callTimeout": testTimeout}
 	maps.Copy(all, args)
 	document := ""
 	for key, value := range all {
@@ -448,6 +541,24 @@ func (b *testBench) preFilter(pod *v1.Pod, nodes []fwk.NodeInfo) (*fakeState, *f
 	state := newState()
 	result, status := b.plugin.PreFilter(b.ctx, state, pod, nodes)
 	return state, result, status
+}
+
+// toPermit takes a member through a cycle until it has been in Permit.
+func (b *testBench) toPermit(pod *v1.Pod) (*fakeState, *fwk.Status) {
+	b.t.Helper()
+	state, _, got := b.preFilter(pod, nodesNamed(abc...))
+	wantStatus(b.t, got, fwk.Success, "")
+	wantStatus(b.t, b.plugin.Reserve(b.ctx, state, pod, "a"), fwk.Success, "")
+	status, _ := b.plugin.Permit(b.ctx, state, pod, "a")
+	return state, status
+}
+
+// waits takes a member through a cycle until it waits for the others.
+func (b *testBench) waits(pod *v1.Pod) (*fakeState, *fakeWaitingPod) {
+	b.t.Helper()
+	state, status := b.toPermit(pod)
+	wantStatus(b.t, status, fwk.Wait, "")
+	return state, b.handle.permit.begin(pod.UID)
 }
 
 func receive[T any](t *testing.T, from <-chan T, what string) T {

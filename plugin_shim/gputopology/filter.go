@@ -18,13 +18,18 @@ const (
 // nominated node without regard to the candidates.
 func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, node fwk.NodeInfo) *fwk.Status {
 	c := readCycle(state)
-	if c == nil || c.kind == cycleAdvisory {
+	switch name := node.Node().Name; {
+	case c == nil || c.countsNothing():
 		return nil
+	case c.dryRun != nil:
+		return c.dryRun.refusal(name, c.removed)
+	case c.kind == cyclePlanned && name == c.planned:
+		return nil
+	case c.kind == cyclePlanned:
+		return fwk.NewStatus(fwk.Unschedulable, reasonNotPlanned)
+	default:
+		return c.verdict.refusal(name)
 	}
-	if c.dryRun != nil {
-		return c.dryRun.refusal(node.Node().Name, c.removed)
-	}
-	return c.verdict.refusal(node.Node().Name)
 }
 
 // refusal returns nil for a feasible node. Statuses are made anew because the

@@ -25,6 +25,7 @@ type link struct {
 	client  *client
 	tables  *tables
 	waiting *waiting
+	gangs   *gangs
 	books   *books
 	lister  corev1listers.PodLister
 
@@ -88,11 +89,14 @@ func newLink(ctx context.Context, endpoint string, h fwk.Handle) (*link, error) 
 	}
 	logger := klog.LoggerWithName(klog.FromContext(ctx), Name)
 	lister := h.SharedInformerFactory().Core().V1().Pods().Lister()
+	waiting, gangs := newWaiting(logger, h), newGangs(logger, h)
 	books := newBooks(client, lister, time.Now().UnixNano(), host)
+	books.gangs, books.wake = gangs, waiting.wake
 	l := &link{
 		client:  client,
 		tables:  newTables(client, endpoint, books.outrank),
-		waiting: newWaiting(logger, h),
+		waiting: waiting,
+		gangs:   gangs,
 		books:   books,
 		lister:  lister,
 	}
@@ -112,6 +116,7 @@ func (l *link) start() {
 	l.run(l.wakeRecovered)
 	l.run(l.books.run)
 	l.run(l.resyncRegularly)
+	l.run(l.settlePlans)
 }
 
 // run does work in the background until the link is closed.
@@ -175,9 +180,16 @@ func (l *link) wakeWaiting() {
 	}
 }
 
+func (l *link) settlePlans(ctx context.Context) {
+	for sleep(ctx, settleInterval) {
+		l.gangs.settle()
+	}
+}
+
 func (l *link) resyncRegularly(ctx context.Context) {
 	for sleep(ctx, resyncInterval) {
 		l.waiting.prune(l.lister)
+		l.gangs.prune(l.books.plans())
 		if _, err := l.books.resync(ctx); err != nil {
 			klog.FromContext(ctx).V(2).Info("Resync failed and is repeated", logEndpoint, l.client.endpoint, "err", err)
 		}

@@ -15,4 +15,5 @@ const (
 	logOutcome    = "outcome"
 	logRemedy     = "remedy"
 	logVictims    = "victims"
+	logPlan       = "plan"
 )

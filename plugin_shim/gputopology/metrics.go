@@ -56,8 +56,29 @@ var (
 		Help:           "Bindings whose outcome could not be read at once.",
 		StabilityLevel: metrics.ALPHA,
 	})
+
+	plansLetGo = metrics.NewCounter(&metrics.CounterOpts{
+		Namespace: metricsNamespace, Subsystem: metricsSubsystem, Name: "plans_let_go_total",
+		Help:           "Plans of groups whose members were let go together.",
+		StabilityLevel: metrics.ALPHA,
+	})
+
+	plansEnded = metrics.NewCounter(&metrics.CounterOpts{
+		Namespace: metricsNamespace, Subsystem: metricsSubsystem, Name: "plans_ended_total",
+		Help:           "Plans of groups that ended before any member was let go.",
+		StabilityLevel: metrics.ALPHA,
+	})
+
+	planWaitSeconds = metrics.NewHistogram(&metrics.HistogramOpts{
+		Namespace: metricsNamespace, Subsystem: metricsSubsystem, Name: "plan_wait_seconds",
+		Help: "Time from the first member of a group in Permit until all are let go.",
+		// 1 ms to 17 min: members come within milliseconds of each other, or as late as permitTimeout allows.
+		Buckets:        metrics.ExponentialBuckets(0.001, 2, 21),
+		StabilityLevel: metrics.ALPHA,
+	})
 )
 
 var registerMetrics = sync.OnceFunc(func() {
-	legacyregistry.MustRegister(rpcTotal, rpcSeconds, breakerOpen, wideCycles, advisoryCycles, unreserveRetries, doubtfulBindings)
+	legacyregistry.MustRegister(rpcTotal, rpcSeconds, breakerOpen, wideCycles, advisoryCycles, unreserveRetries, doubtfulBindings,
+		plansLetGo, plansEnded, planWaitSeconds)
 })

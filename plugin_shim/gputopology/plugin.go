@@ -4,6 +4,8 @@
 // The way of a pod, one file per step:
 //
 //	prefilter.go   eligible nodes, the Filter call, at most 16 candidates
+//	plan.go        in its place, for a pod that belongs to a group (membership.go): the Plan call, one node;
+//	               room.go counts how many such pods the nodes have room for
 //	filter.go      reads the answer for one node
 //	postfilter.go  none of the candidates passed: all nodes are looked at next (the wide cycle)
 //	preempt.go     none of all nodes passed: the Preempt call; eviction.go has the victims evicted,
@@ -11,17 +13,19 @@
 //	prescore.go    the Score call, in wide cycles only
 //	score.go       reads the scores
 //	reserve.go     the Reserve call; Unreserve ends what it holds
+//	permit.go      members of a group wait for each other; gang.go lets them go together, or none
 //	bind.go        the Binding carries the chosen GPUs
 //
 // tell.go says why a pod waits, where the framework's own Events would not.
 //
 // Beside it run, per service: changes.go (wakes refused pods), books.go (what is
 // held, and what must be given back), breaker.go (a service that is away costs
-// nothing) and settle.go (bindings whose outcome is unknown).
+// nothing) and settle.go (bindings whose outcome is unknown). patience.go lets the
+// scheduler's own informers go on as soon as the API server is back.
 //
-// Concurrency: the framework calls PreFilter, PostFilter, PreScore and Reserve
-// from one goroutine; Filter and Score in parallel, reading only; Bind and
-// Unreserve also from one goroutine per pod that is being bound.
+// Concurrency: the framework calls PreFilter, PostFilter, PreScore, Reserve and
+// Permit from one goroutine; Filter and Score in parallel, reading only; Bind,
+// PostBind and Unreserve also from one goroutine per pod that is being bound.
 package gputopology
 
 import (
@@ -49,7 +53,9 @@ var (
 	_ fwk.PreScorePlugin    = (*Plugin)(nil)
 	_ fwk.ScorePlugin       = (*Plugin)(nil)
 	_ fwk.ReservePlugin     = (*Plugin)(nil)
+	_ fwk.PermitPlugin      = (*Plugin)(nil)
 	_ fwk.BindPlugin        = (*Plugin)(nil)
+	_ fwk.PostBindPlugin    = (*Plugin)(nil)
 	_ fwk.EnqueueExtensions = (*Plugin)(nil)
 	_ fwk.SignPlugin        = (*Plugin)(nil)
 	_ io.Closer             = (*Plugin)(nil)
@@ -79,6 +85,7 @@ func New(ctx context.Context, obj runtime.Object, h fwk.Handle) (fwk.Plugin, err
 		return nil, err
 	}
 	registerMetrics()
+	bePatient(ctx, h)
 	link, err := acquireLink(ctx, args.Endpoint, h)
 	if err != nil {
 		return nil, err

@@ -18,13 +18,18 @@ const reasonWiden = "The nodes with the best GPUs lack something else: all nodes
 // may have to go: for GPUs the service says which, for other pods the in-tree
 // preemption does. Where GPUs are what lacks and no eviction helps, plugins that
 // come after ours could only evict in vain, and are stopped (by UnschedulableAndUnresolvable).
+// For a member of a group nobody is evicted: room for one alone does not help it.
 func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, statuses fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	c := readCycle(state)
 	switch {
 	case c == nil && asksForGPUs(pod, p.args.Resources):
 		return nil, fwk.NewStatus(fwk.Unschedulable) // Refused before the service was asked.
-	case c == nil || c.kind == cycleAdvisory:
+	case c == nil || c.countsNothing():
 		return p.preemption.PostFilter(ctx, state, pod, statuses)
+	case c.kind == cyclePlanned:
+		return nil, p.replan(ctx, c, pod, statuses)
+	case c.pod.GetMembership() != nil:
+		return nil, c.stillRefused()
 	case c.kind == cycleNarrow:
 		klog.FromContext(ctx).V(3).Info("No candidate passed the other plugins; looking at all nodes", logPod, klog.KObj(pod), logPodUID, pod.UID)
 		p.tell(pod, reasonWiden)
@@ -56,10 +61,15 @@ func (p *Plugin) tellWide(pod *v1.Pod, statuses fwk.NodeToStatusReader) {
 			counts[reason]++
 		}
 	}
+	p.tell(pod, unavailable(len(nodes), counts))
+}
+
+// unavailable says in the framework's words why none of the nodes will do; counts are by reason.
+func unavailable(nodes int, counts map[string]int) string {
 	var found []string
 	for reason, count := range counts {
 		found = append(found, fmt.Sprintf("%d %s", count, reason))
 	}
 	slices.Sort(found)
-	p.tell(pod, fmt.Sprintf("0/%d nodes are available: %s.", len(nodes), strings.Join(found, ", ")))
+	return fmt.Sprintf("0/%d nodes are available: %s.", nodes, strings.Join(found, ", "))
 }

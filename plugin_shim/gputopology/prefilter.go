@@ -26,13 +26,14 @@ var (
 )
 
 // PreFilter asks the service for its verdict on all nodes that the pod's
-// constraints admit, and restricts the cycle to the candidates that it names.
+// constraints admit, and restricts the cycle to the candidates that it names. For
+// a pod that belongs to a group it asks for the pod's place in the group's plan.
 func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
-	if !asksForGPUs(pod, p.args.Resources) {
-		return nil, fwk.NewStatus(fwk.Skip)
-	}
-	if pod.Spec.SchedulingGroup != nil {
+	switch asks, grouped := asksForGPUs(pod, p.args.Resources), pod.Spec.SchedulingGroup != nil; {
+	case asks && grouped:
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, reasonSchedulingGroup)
+	case !asks && (grouped || !isMember(pod)):
+		return nil, fwk.NewStatus(fwk.Skip)
 	}
 	p.link.waiting.enter(pod)
 	if p.link.books.isDoubtful(pod.UID) {
@@ -40,7 +41,12 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 	}
 	c := &cycle{attempt: p.link.books.begin(), pod: describe(pod, p.args.Resources), verdict: verdict{table: p.link.tables.current()}}
 	state.Write(stateKey, c)
-	answer, t, err := p.ask(ctx, c, pod, nodes)
+	if c.pod.GetMembership() != nil {
+		return p.planFor(ctx, c, pod, nodes)
+	}
+	answer, t, err := ask(ctx, p, func(ctx context.Context, t *table) (*pb.FilterResponse, error) {
+		return p.filterCall(ctx, c, pod, nodes, t)
+	})
 	if err != nil {
 		return nil, p.withoutAnswer(ctx, c, pod, err)
 	}
@@ -50,33 +56,37 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 	return p.conclude(c, pod, answer)
 }
 
-// ask makes the one Filter call, and a second one if the first shows that the table at hand is another or too short to
-// refuse by.
-func (p *Plugin) ask(ctx context.Context, c *cycle, pod *v1.Pod, nodes []fwk.NodeInfo) (*pb.FilterResponse, *table, error) {
-	t, err := p.link.tables.current(), error(nil)
-	if t.epoch == 0 {
-		t, err = p.fetchTable(ctx)
+// judged is an answer that refers to a node table.
+type judged interface {
+	GetVerdict() *pb.Verdict
+	GetEpoch() uint64
+	GetTableSize() uint32
+}
+
+// ask makes the one Filter or Plan call, and a second one if the first shows that the table at hand is another or too
+// short to refuse by.
+func ask[A judged](ctx context.Context, p *Plugin, call func(context.Context, *table) (A, error)) (answer A, t *table, err error) {
+	if p.link.client.breaker.isOpen() {
+		return answer, nil, &unavailableError{endpoint: p.args.Endpoint}
 	}
-	if err != nil {
-		return nil, nil, err
+	if t = p.link.tables.current(); t.epoch == 0 {
+		if t, err = p.fetchTable(ctx); err != nil {
+			return answer, nil, err
+		}
 	}
-	answer, err := p.filterCall(ctx, c, pod, nodes, t)
-	if err != nil || t.suffices(answer) {
+	if answer, err = call(ctx, t); err != nil || t.suffices(answer) {
 		return answer, t, err
 	}
 	if t, err = p.fetchTable(ctx); err != nil {
-		return nil, nil, err
+		return answer, nil, err
 	}
-	if answer, err = p.filterCall(ctx, c, pod, nodes, t); err == nil && answer.GetEpoch() != t.epoch {
+	if answer, err = call(ctx, t); err == nil && answer.GetEpoch() != t.epoch {
 		err = errTableMoving
 	}
 	return answer, t, err
 }
 
 func (p *Plugin) filterCall(ctx context.Context, c *cycle, pod *v1.Pod, nodes []fwk.NodeInfo, t *table) (*pb.FilterResponse, error) {
-	if p.link.client.breaker.isOpen() {
-		return nil, &unavailableError{endpoint: p.args.Endpoint}
-	}
 	c.eligible = p.eligible.of(klog.FromContext(ctx), pod, nodes, t)
 	ctx, cancel := context.WithTimeout(ctx, p.args.FilterTimeout.Duration)
 	defer cancel()
@@ -95,17 +105,23 @@ func (p *Plugin) fetchTable(ctx context.Context) (*table, error) {
 
 // conclude turns the service's verdict into the framework's.
 func (p *Plugin) conclude(c *cycle, pod *v1.Pod, answer *pb.FilterResponse) (*fwk.PreFilterResult, *fwk.Status) {
-	switch code, reason := answer.GetVerdict().GetCode(), answer.GetVerdict().GetReason(); code {
-	case pb.Verdict_CODE_OK:
+	if answer.GetVerdict().GetCode() == pb.Verdict_CODE_OK {
 		return p.nameCandidates(c, pod, answer.GetCandidates())
+	}
+	return nil, p.notOK(c, pod, "Filter", answer.GetVerdict())
+}
+
+// notOK is the status of every verdict but OK.
+func (p *Plugin) notOK(c *cycle, pod *v1.Pod, method string, verdict *pb.Verdict) *fwk.Status {
+	switch code, reason := verdict.GetCode(), verdict.GetReason(); code {
 	case pb.Verdict_CODE_UNSCHEDULABLE:
-		return nil, p.refused(c, pod, fwk.Unschedulable, reason)
+		return p.refused(c, pod, fwk.Unschedulable, reason)
 	case pb.Verdict_CODE_UNRESOLVABLE:
-		return nil, p.refused(c, pod, fwk.UnschedulableAndUnresolvable, reason)
+		return p.refused(c, pod, fwk.UnschedulableAndUnresolvable, reason)
 	case pb.Verdict_CODE_RETRY:
-		return nil, p.failed(pod, errors.New(orDefault(reason, reasonRetry)))
+		return p.failed(pod, errors.New(orDefault(reason, reasonRetry)))
 	default:
-		return nil, p.failed(pod, p.nonsense("Filter", fmt.Sprintf("the verdict code %d", code)))
+		return p.failed(pod, p.nonsense(method, fmt.Sprintf("the verdict code %d", code)))
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 // narrow ones the scores came with the candidates.
 func (p *Plugin) PreScore(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) *fwk.Status {
 	c := readCycle(state)
-	if c == nil || c.kind == cycleAdvisory {
+	if c == nil || c.countsNothing() {
 		return fwk.NewStatus(fwk.Skip)
 	}
 	if c.kind != cycleWide {

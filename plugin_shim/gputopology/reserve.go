@@ -12,10 +12,14 @@ import (
 	pb "pyscheduler.io/plugin-shim/gen/pyscheduler/v1"
 )
 
-// Reserve lets the service choose and hold the GPUs on the node.
+// Reserve lets the service choose and hold the GPUs on the node. A launcher has none, and takes its place in its plan.
 func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
 	c := readCycle(state)
-	if c == nil || c.kind == cycleAdvisory {
+	switch {
+	case c == nil || c.kind == cycleAdvisory:
+		return nil
+	case c.kind == cycleLauncher:
+		c.mayHold = true
 		return nil
 	}
 	node, known := c.verdict.table.lookup(nodeName)
@@ -45,6 +49,12 @@ func (p *Plugin) concludeReserve(c *cycle, pod *v1.Pod, nodeName string, answer 
 		if answer.GetAnnotations()[annotationGPUs] == "" {
 			return p.failed(pod, p.nonsense("Reserve", "no GPUs"))
 		}
+		if c.member != nil && answer.GetMember().GetPlan() == "" {
+			return p.failed(pod, p.nonsense("Reserve", "no plan for a member of a group"))
+		}
+		if c.member != nil {
+			c.member = answer.GetMember()
+		}
 		c.annotations = answer.GetAnnotations()
 		p.link.books.hold(c, nodeName)
 		return nil
@@ -72,14 +82,18 @@ func (p *Plugin) refuseReserve(c *cycle, pod *v1.Pod, answer *pb.ReserveResponse
 
 // Unreserve gives back what Reserve holds or may hold. It returns at once; the
 // books repeat the call until it is acknowledged. An outcome that is unknown
-// is followed up until it is known.
+// is followed up until it is known. A plan of which nobody was let go ends whole.
 func (p *Plugin) Unreserve(_ context.Context, state fwk.CycleState, pod *v1.Pod, _ string) {
 	c := readCycle(state)
-	switch {
-	case c == nil || !c.mayHold:
+	if c == nil || !c.mayHold {
+		return
+	}
+	switch ended := p.leavePlan(c, pod); {
 	case c.doubt != nil:
 		p.link.books.doubt(pod.UID, c.attempt)
 		p.link.settle(pod.UID, c.attempt, *c.doubt)
+	case ended != "":
+		p.link.books.giveBackPlan(pod.UID, c.attempt, ended, c.came)
 	default:
 		p.link.books.giveBack(pod.UID, c.attempt)
 	}

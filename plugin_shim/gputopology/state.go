@@ -23,10 +23,14 @@ const (
 	cycleWide
 	// advisory cycles count GPUs only, because the service is away and the args allow it.
 	cycleAdvisory
+	// planned cycles look at the one node that the pod has in the plan of its group.
+	cyclePlanned
+	// launcher cycles are of members of a group without GPUs: they may go anywhere.
+	cycleLauncher
 )
 
 // cycle is what the extension points of one pod's scheduling cycle hand on.
-// A pod without one asks for no GPUs.
+// A pod without one asks for no GPUs and belongs to no group.
 type cycle struct {
 	kind    cycleKind
 	attempt *pb.Attempt
@@ -36,8 +40,14 @@ type cycle struct {
 	verdict  verdict
 	// scores holds the scores of the ranked nodes by index; nodes that are not in it score 0.
 	scores map[uint32]int64
-	// mayHold is true once a Reserve call was sent that was not refused.
+	// planned is the node of a planned cycle.
+	planned string
+	// member tells to which plan a member of a group belongs. Nil for all others.
+	member *pb.PlanMember
+	// mayHold is true once a Reserve call was sent that was not refused, or a launcher has taken its place in its plan.
 	mayHold bool
+	// came is true once the member has come to Permit.
+	came bool
 	// annotations go onto the Binding.
 	annotations map[string]string
 	// doubt is set if the outcome of the Binding is unknown.
@@ -47,7 +57,7 @@ type cycle struct {
 	removed sets.Set[types.UID]
 }
 
-// verdict is the answer to the Filter call, with the table that its bits refer to.
+// verdict is the answer to the Filter or Plan call, with the table that its bits refer to.
 type verdict struct {
 	table        *table
 	generation   uint64
@@ -62,7 +72,10 @@ func (c *cycle) Clone() fwk.StateData {
 	return &clone
 }
 
-// readCycle returns nil for a pod that asks for no GPUs.
+// countsNothing reports whether the cycle leaves GPUs aside, so that every node passes.
+func (c *cycle) countsNothing() bool { return c.kind == cycleAdvisory || c.kind == cycleLauncher }
+
+// readCycle returns nil for a pod that asks for no GPUs and belongs to no group.
 func readCycle(state fwk.CycleState) *cycle {
 	data, err := state.Read(stateKey)
 	if err != nil {

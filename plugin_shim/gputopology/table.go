@@ -33,7 +33,7 @@ func (t *table) name(i uint32) (string, bool) {
 
 // suffices tells whether the answer can be read by this table. A refusal by a table that has grown since cannot: the
 // nodes that joined were not judged, and one of them may fit.
-func (t *table) suffices(answer *pb.FilterResponse) bool {
+func (t *table) suffices(answer judged) bool {
 	refused := answer.GetVerdict().GetCode() != pb.Verdict_CODE_OK
 	return answer.GetEpoch() == t.epoch && !(refused && int(answer.GetTableSize()) > len(t.names))
 }

@@ -1,6 +1,7 @@
 package gputopology
 
 import (
+	"slices"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
@@ -37,6 +38,14 @@ type waiter struct {
 	told string
 	// sentOut counts how often the pod was woken to find out whether the service answers.
 	sentOut int
+	// refused are the planned nodes that other plugins refused, by name.
+	refused map[string]refusal
+}
+
+type refusal struct {
+	why string
+	// told: the service knows of it.
+	told bool
 }
 
 func newWaiting(logger klog.Logger, queue activator) *waiting {
@@ -90,6 +99,46 @@ func (w *waiting) isWide(uid types.UID) bool {
 	defer w.mu.Unlock()
 	known := w.pods[uid]
 	return known != nil && known.wide
+}
+
+// refuse remembers that another plugin refused the pod's planned node, and why.
+func (w *waiting) refuse(uid types.UID, node, why string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if known := w.pods[uid]; known != nil {
+		if known.refused == nil {
+			known.refused = map[string]refusal{}
+		}
+		known.refused[node] = refusal{why: why}
+	}
+}
+
+// refusedNodes returns what other plugins said of planned nodes, and those of them that the service was not told of yet.
+func (w *waiting) refusedNodes(uid types.UID) (why map[string]string, untold []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	why = map[string]string{}
+	if known := w.pods[uid]; known != nil {
+		for node, refused := range known.refused {
+			why[node] = refused.why
+			if !refused.told {
+				untold = append(untold, node)
+			}
+		}
+	}
+	slices.Sort(untold)
+	return why, untold
+}
+
+// told remembers that the service was told of these nodes.
+func (w *waiting) told(uid types.UID, nodes []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if known := w.pods[uid]; known != nil {
+		for _, node := range nodes {
+			known.refused[node] = refusal{why: known.refused[node].why, told: true}
+		}
+	}
 }
 
 func (w *waiting) forget(uid types.UID) {

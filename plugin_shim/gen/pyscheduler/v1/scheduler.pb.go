@@ -84,7 +84,7 @@ func (x ContainerRequest_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ContainerRequest_Kind.Descriptor instead.
 func (ContainerRequest_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{5, 0}
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{8, 0}
 }
 
 type Verdict_Code int32
@@ -143,7 +143,7 @@ func (x Verdict_Code) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Verdict_Code.Descriptor instead.
 func (Verdict_Code) EnumDescriptor() ([]byte, []int) {
-	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{6, 0}
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{9, 0}
 }
 
 type UnreserveRequest_Outcome int32
@@ -195,7 +195,7 @@ func (x UnreserveRequest_Outcome) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use UnreserveRequest_Outcome.Descriptor instead.
 func (UnreserveRequest_Outcome) EnumDescriptor() ([]byte, []int) {
-	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{16, 0}
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{21, 0}
 }
 
 type ChangesResponse_Kind int32
@@ -250,7 +250,7 @@ func (x ChangesResponse_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ChangesResponse_Kind.Descriptor instead.
 func (ChangesResponse_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{22, 0}
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{27, 0}
 }
 
 // NodeSet is a set of nodes of one table.
@@ -521,7 +521,9 @@ type Pod struct {
 	// The pod's annotations and labels in the domain pyscheduler.io that are inputs (annotation wins). Empty if it has none.
 	Settings map[string]string `protobuf:"bytes,5,rep,name=settings,proto3" json:"settings,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// spec.priority; 0 if absent.
-	Priority      int32 `protobuf:"varint,6,opt,name=priority,proto3" json:"priority,omitempty"`
+	Priority int32 `protobuf:"varint,6,opt,name=priority,proto3" json:"priority,omitempty"`
+	// Set for a pod with a label or annotation by which pods are told to belong to a group; absent for all others.
+	Membership    *Membership `protobuf:"bytes,7,opt,name=membership,proto3" json:"membership,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -598,6 +600,210 @@ func (x *Pod) GetPriority() int32 {
 	return 0
 }
 
+func (x *Pod) GetMembership() *Membership {
+	if x != nil {
+		return x.Membership
+	}
+	return nil
+}
+
+// Membership is what tells the group that a pod belongs to, and its place there, in whichever words. Set by the shim.
+type Membership struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// All labels of the pod.
+	Labels map[string]string `protobuf:"bytes,1,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Its annotations; those longer than 4096 bytes are left out.
+	Annotations map[string]string `protobuf:"bytes,2,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Its controller; absent if it has none.
+	Controller    *Owner `protobuf:"bytes,3,opt,name=controller,proto3" json:"controller,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Membership) Reset() {
+	*x = Membership{}
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Membership) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Membership) ProtoMessage() {}
+
+func (x *Membership) ProtoReflect() protoreflect.Message {
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Membership.ProtoReflect.Descriptor instead.
+func (*Membership) Descriptor() ([]byte, []int) {
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Membership) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *Membership) GetAnnotations() map[string]string {
+	if x != nil {
+		return x.Annotations
+	}
+	return nil
+}
+
+func (x *Membership) GetController() *Owner {
+	if x != nil {
+		return x.Controller
+	}
+	return nil
+}
+
+// Owner is an object that controls a pod. All of it is required.
+type Owner struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ApiVersion    string                 `protobuf:"bytes,1,opt,name=api_version,json=apiVersion,proto3" json:"api_version,omitempty"`
+	Kind          string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
+	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	Uid           string                 `protobuf:"bytes,4,opt,name=uid,proto3" json:"uid,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Owner) Reset() {
+	*x = Owner{}
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Owner) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Owner) ProtoMessage() {}
+
+func (x *Owner) ProtoReflect() protoreflect.Message {
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Owner.ProtoReflect.Descriptor instead.
+func (*Owner) Descriptor() ([]byte, []int) {
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Owner) GetApiVersion() string {
+	if x != nil {
+		return x.ApiVersion
+	}
+	return ""
+}
+
+func (x *Owner) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Owner) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Owner) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
+// PlanMember tells to which plan a member of a group belongs. Set by the service.
+type PlanMember struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Names the plan: that of one group at one time.
+	Plan string `protobuf:"bytes,1,opt,name=plan,proto3" json:"plan,omitempty"`
+	// The group, for people: namespace/name.
+	Group string `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
+	// How many members of the plan must have come to Permit before any of them is let go. 0: it is let go at once, for its group has started.
+	Needed        uint32 `protobuf:"varint,3,opt,name=needed,proto3" json:"needed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlanMember) Reset() {
+	*x = PlanMember{}
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlanMember) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlanMember) ProtoMessage() {}
+
+func (x *PlanMember) ProtoReflect() protoreflect.Message {
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlanMember.ProtoReflect.Descriptor instead.
+func (*PlanMember) Descriptor() ([]byte, []int) {
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *PlanMember) GetPlan() string {
+	if x != nil {
+		return x.Plan
+	}
+	return ""
+}
+
+func (x *PlanMember) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *PlanMember) GetNeeded() uint32 {
+	if x != nil {
+		return x.Needed
+	}
+	return 0
+}
+
 type ContainerRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -612,7 +818,7 @@ type ContainerRequest struct {
 
 func (x *ContainerRequest) Reset() {
 	*x = ContainerRequest{}
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[5]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -624,7 +830,7 @@ func (x *ContainerRequest) String() string {
 func (*ContainerRequest) ProtoMessage() {}
 
 func (x *ContainerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[5]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -637,7 +843,7 @@ func (x *ContainerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerRequest.ProtoReflect.Descriptor instead.
 func (*ContainerRequest) Descriptor() ([]byte, []int) {
-	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{5}
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ContainerRequest) GetName() string {
@@ -680,7 +886,7 @@ type Verdict struct {
 
 func (x *Verdict) Reset() {
 	*x = Verdict{}
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[6]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -692,7 +898,7 @@ func (x *Verdict) String() string {
 func (*Verdict) ProtoMessage() {}
 
 func (x *Verdict) ProtoReflect() protoreflect.Message {
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[6]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -705,7 +911,7 @@ func (x *Verdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Verdict.ProtoReflect.Descriptor instead.
 func (*Verdict) Descriptor() ([]byte, []int) {
-	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{6}
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Verdict) GetCode() Verdict_Code {
@@ -734,7 +940,7 @@ type FilterRequest struct {
 
 func (x *FilterRequest) Reset() {
 	*x = FilterRequest{}
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[7]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -746,7 +952,7 @@ func (x *FilterRequest) String() string {
 func (*FilterRequest) ProtoMessage() {}
 
 func (x *FilterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[7]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -759,7 +965,7 @@ func (x *FilterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FilterRequest.ProtoReflect.Descriptor instead.
 func (*FilterRequest) Descriptor() ([]byte, []int) {
-	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{7}
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *FilterRequest) GetAttempt() *Attempt {
@@ -805,7 +1011,7 @@ type FilterResponse struct {
 
 func (x *FilterResponse) Reset() {
 	*x = FilterResponse{}
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[8]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -817,7 +1023,7 @@ func (x *FilterResponse) String() string {
 func (*FilterResponse) ProtoMessage() {}
 
 func (x *FilterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[8]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -830,7 +1036,7 @@ func (x *FilterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FilterResponse.ProtoReflect.Descriptor instead.
 func (*FilterResponse) Descriptor() ([]byte, []int) {
-	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{8}
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *FilterResponse) GetVerdict() *Verdict {
@@ -882,6 +1088,186 @@ func (x *FilterResponse) GetCandidates() []*Candidate {
 	return nil
 }
 
+type PlanRequest struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Attempt *Attempt               `protobuf:"bytes,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// With `membership`. Without GPUs for a launcher.
+	Pod *Pod `protobuf:"bytes,2,opt,name=pod,proto3" json:"pod,omitempty"`
+	// As in FilterRequest.
+	Eligible *NodeSet `protobuf:"bytes,3,opt,name=eligible,proto3" json:"eligible,omitempty"`
+	// By eligible node, in the order of the bits: how many such pods its free CPU, memory and number of pods admit, one
+	// byte each; 255: as many or more. Set by the shim.
+	Room []byte `protobuf:"bytes,4,opt,name=room,proto3" json:"room,omitempty"`
+	// Names of nodes that other plugins refused this pod on since its last Plan: the group is planned anew without them, for
+	// a while that doubles each time.
+	RefusedNodes  []string `protobuf:"bytes,5,rep,name=refused_nodes,json=refusedNodes,proto3" json:"refused_nodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlanRequest) Reset() {
+	*x = PlanRequest{}
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlanRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlanRequest) ProtoMessage() {}
+
+func (x *PlanRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlanRequest.ProtoReflect.Descriptor instead.
+func (*PlanRequest) Descriptor() ([]byte, []int) {
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *PlanRequest) GetAttempt() *Attempt {
+	if x != nil {
+		return x.Attempt
+	}
+	return nil
+}
+
+func (x *PlanRequest) GetPod() *Pod {
+	if x != nil {
+		return x.Pod
+	}
+	return nil
+}
+
+func (x *PlanRequest) GetEligible() *NodeSet {
+	if x != nil {
+		return x.Eligible
+	}
+	return nil
+}
+
+func (x *PlanRequest) GetRoom() []byte {
+	if x != nil {
+		return x.Room
+	}
+	return nil
+}
+
+func (x *PlanRequest) GetRefusedNodes() []string {
+	if x != nil {
+		return x.RefusedNodes
+	}
+	return nil
+}
+
+type PlanResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// CODE_OK: the pod goes to `node`, where its GPUs are held. CODE_UNSCHEDULABLE: members are missing, or there is no
+	// room for the group. CODE_RETRY with `epoch` other than the request's, and a refusal by a table that has grown: as in FilterResponse.
+	Verdict   *Verdict `protobuf:"bytes,1,opt,name=verdict,proto3" json:"verdict,omitempty"`
+	Epoch     uint64   `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	TableSize uint32   `protobuf:"varint,3,opt,name=table_size,json=tableSize,proto3" json:"table_size,omitempty"`
+	// As in FilterResponse.
+	Generation uint64 `protobuf:"varint,4,opt,name=generation,proto3" json:"generation,omitempty"`
+	// Index in the node table. Absent for a member without GPUs: it may go anywhere.
+	Node *uint32 `protobuf:"varint,5,opt,name=node,proto3,oneof" json:"node,omitempty"`
+	// Set if the verdict is CODE_OK.
+	Member *PlanMember `protobuf:"bytes,6,opt,name=member,proto3" json:"member,omitempty"`
+	// As in FilterResponse: for preemption, where the verdict is CODE_UNSCHEDULABLE. Set by the service.
+	Unresolvable  []byte `protobuf:"bytes,7,opt,name=unresolvable,proto3" json:"unresolvable,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlanResponse) Reset() {
+	*x = PlanResponse{}
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlanResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlanResponse) ProtoMessage() {}
+
+func (x *PlanResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlanResponse.ProtoReflect.Descriptor instead.
+func (*PlanResponse) Descriptor() ([]byte, []int) {
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *PlanResponse) GetVerdict() *Verdict {
+	if x != nil {
+		return x.Verdict
+	}
+	return nil
+}
+
+func (x *PlanResponse) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *PlanResponse) GetTableSize() uint32 {
+	if x != nil {
+		return x.TableSize
+	}
+	return 0
+}
+
+func (x *PlanResponse) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *PlanResponse) GetNode() uint32 {
+	if x != nil && x.Node != nil {
+		return *x.Node
+	}
+	return 0
+}
+
+func (x *PlanResponse) GetMember() *PlanMember {
+	if x != nil {
+		return x.Member
+	}
+	return nil
+}
+
+func (x *PlanResponse) GetUnresolvable() []byte {
+	if x != nil {
+		return x.Unresolvable
+	}
+	return nil
+}
+
 type Candidate struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Index in the node table.
@@ -894,7 +1280,7 @@ type Candidate struct {
 
 func (x *Candidate) Reset() {
 	*x = Candidate{}
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[9]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -906,7 +1292,7 @@ func (x *Candidate) String() string {
 func (*Candidate) ProtoMessage() {}
 
 func (x *Candidate) ProtoReflect() protoreflect.Message {
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[9]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -919,7 +1305,7 @@ func (x *Candidate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Candidate.ProtoReflect.Descriptor instead.
 func (*Candidate) Descriptor() ([]byte, []int) {
-	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{9}
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Candidate) GetNode() uint32 {
@@ -948,7 +1334,7 @@ type ScoreRequest struct {
 
 func (x *ScoreRequest) Reset() {
 	*x = ScoreRequest{}
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[10]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -960,7 +1346,7 @@ func (x *ScoreRequest) String() string {
 func (*ScoreRequest) ProtoMessage() {}
 
 func (x *ScoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[10]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -973,7 +1359,7 @@ func (x *ScoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScoreRequest.ProtoReflect.Descriptor instead.
 func (*ScoreRequest) Descriptor() ([]byte, []int) {
-	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{10}
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ScoreRequest) GetAttempt() *Attempt {
@@ -1009,7 +1395,7 @@ type ScoreResponse struct {
 
 func (x *ScoreResponse) Reset() {
 	*x = ScoreResponse{}
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[11]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1021,7 +1407,7 @@ func (x *ScoreResponse) String() string {
 func (*ScoreResponse) ProtoMessage() {}
 
 func (x *ScoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[11]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1034,7 +1420,7 @@ func (x *ScoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScoreResponse.ProtoReflect.Descriptor instead.
 func (*ScoreResponse) Descriptor() ([]byte, []int) {
-	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{11}
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ScoreResponse) GetVerdict() *Verdict {
@@ -1064,7 +1450,7 @@ type ReserveRequest struct {
 
 func (x *ReserveRequest) Reset() {
 	*x = ReserveRequest{}
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[12]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1076,7 +1462,7 @@ func (x *ReserveRequest) String() string {
 func (*ReserveRequest) ProtoMessage() {}
 
 func (x *ReserveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[12]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1089,7 +1475,7 @@ func (x *ReserveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveRequest.ProtoReflect.Descriptor instead.
 func (*ReserveRequest) Descriptor() ([]byte, []int) {
-	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{12}
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ReserveRequest) GetAttempt() *Attempt {
@@ -1127,14 +1513,16 @@ type ReserveResponse struct {
 	// State that a refusal was computed at; as in FilterResponse.
 	Generation uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
 	// Annotations that the shim copies verbatim to the Binding: pyscheduler.io/gpus and pyscheduler.io/placement. Empty on refusal.
-	Annotations   map[string]string `protobuf:"bytes,3,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Annotations map[string]string `protobuf:"bytes,3,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Set for a member of a group.
+	Member        *PlanMember `protobuf:"bytes,4,opt,name=member,proto3" json:"member,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReserveResponse) Reset() {
 	*x = ReserveResponse{}
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[13]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1146,7 +1534,7 @@ func (x *ReserveResponse) String() string {
 func (*ReserveResponse) ProtoMessage() {}
 
 func (x *ReserveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[13]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1159,7 +1547,7 @@ func (x *ReserveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveResponse.ProtoReflect.Descriptor instead.
 func (*ReserveResponse) Descriptor() ([]byte, []int) {
-	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{13}
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ReserveResponse) GetVerdict() *Verdict {
@@ -1183,6 +1571,13 @@ func (x *ReserveResponse) GetAnnotations() map[string]string {
 	return nil
 }
 
+func (x *ReserveResponse) GetMember() *PlanMember {
+	if x != nil {
+		return x.Member
+	}
+	return nil
+}
+
 type PreemptRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Attempt *Attempt               `protobuf:"bytes,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
@@ -1199,7 +1594,7 @@ type PreemptRequest struct {
 
 func (x *PreemptRequest) Reset() {
 	*x = PreemptRequest{}
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[14]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1211,7 +1606,7 @@ func (x *PreemptRequest) String() string {
 func (*PreemptRequest) ProtoMessage() {}
 
 func (x *PreemptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[14]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1224,7 +1619,7 @@ func (x *PreemptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreemptRequest.ProtoReflect.Descriptor instead.
 func (*PreemptRequest) Descriptor() ([]byte, []int) {
-	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{14}
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *PreemptRequest) GetAttempt() *Attempt {
@@ -1276,7 +1671,7 @@ type PreemptResponse struct {
 
 func (x *PreemptResponse) Reset() {
 	*x = PreemptResponse{}
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[15]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1288,7 +1683,7 @@ func (x *PreemptResponse) String() string {
 func (*PreemptResponse) ProtoMessage() {}
 
 func (x *PreemptResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[15]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1301,7 +1696,7 @@ func (x *PreemptResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreemptResponse.ProtoReflect.Descriptor instead.
 func (*PreemptResponse) Descriptor() ([]byte, []int) {
-	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{15}
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *PreemptResponse) GetVerdict() *Verdict {
@@ -1343,15 +1738,18 @@ type UnreserveRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Attempt *Attempt               `protobuf:"bytes,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// Required.
-	PodUid        string                   `protobuf:"bytes,2,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
-	Outcome       UnreserveRequest_Outcome `protobuf:"varint,3,opt,name=outcome,proto3,enum=pyscheduler.v1.UnreserveRequest_Outcome" json:"outcome,omitempty"`
+	PodUid  string                   `protobuf:"bytes,2,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
+	Outcome UnreserveRequest_Outcome `protobuf:"varint,3,opt,name=outcome,proto3,enum=pyscheduler.v1.UnreserveRequest_Outcome" json:"outcome,omitempty"`
+	// The plan that ends whole by this, before any of its members was let go: because one failed, or the wait took too
+	// long. Empty if there is none, or its members had been let go.
+	EndedPlan     string `protobuf:"bytes,4,opt,name=ended_plan,json=endedPlan,proto3" json:"ended_plan,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *UnreserveRequest) Reset() {
 	*x = UnreserveRequest{}
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[16]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1363,7 +1761,7 @@ func (x *UnreserveRequest) String() string {
 func (*UnreserveRequest) ProtoMessage() {}
 
 func (x *UnreserveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[16]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1376,7 +1774,7 @@ func (x *UnreserveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnreserveRequest.ProtoReflect.Descriptor instead.
 func (*UnreserveRequest) Descriptor() ([]byte, []int) {
-	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{16}
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *UnreserveRequest) GetAttempt() *Attempt {
@@ -1400,6 +1798,13 @@ func (x *UnreserveRequest) GetOutcome() UnreserveRequest_Outcome {
 	return UnreserveRequest_OUTCOME_UNSPECIFIED
 }
 
+func (x *UnreserveRequest) GetEndedPlan() string {
+	if x != nil {
+		return x.EndedPlan
+	}
+	return ""
+}
+
 // Empty: that it came back is the acknowledgement. The shim repeats Unreserve until it has one.
 type UnreserveResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1409,7 +1814,7 @@ type UnreserveResponse struct {
 
 func (x *UnreserveResponse) Reset() {
 	*x = UnreserveResponse{}
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[17]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1421,7 +1826,7 @@ func (x *UnreserveResponse) String() string {
 func (*UnreserveResponse) ProtoMessage() {}
 
 func (x *UnreserveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[17]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1434,7 +1839,7 @@ func (x *UnreserveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnreserveResponse.ProtoReflect.Descriptor instead.
 func (*UnreserveResponse) Descriptor() ([]byte, []int) {
-	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{17}
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{22}
 }
 
 // Held is one pod that the shim has reserved and that is not known to be bound or refused.
@@ -1449,14 +1854,18 @@ type Held struct {
 	// True while the outcome of its Binding is unknown.
 	Doubtful bool `protobuf:"varint,5,opt,name=doubtful,proto3" json:"doubtful,omitempty"`
 	// True for a pod that is not reserved: these GPUs are held for it by Preempt, until the pods that have them are gone.
-	Nominated     bool `protobuf:"varint,6,opt,name=nominated,proto3" json:"nominated,omitempty"`
+	Nominated bool `protobuf:"varint,6,opt,name=nominated,proto3" json:"nominated,omitempty"`
+	// As Reserve said. Absent for a pod that belongs to no group.
+	Member *PlanMember `protobuf:"bytes,7,opt,name=member,proto3" json:"member,omitempty"`
+	// True once the plan's members were let go.
+	LetGo         bool `protobuf:"varint,8,opt,name=let_go,json=letGo,proto3" json:"let_go,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Held) Reset() {
 	*x = Held{}
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[18]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1468,7 +1877,7 @@ func (x *Held) String() string {
 func (*Held) ProtoMessage() {}
 
 func (x *Held) ProtoReflect() protoreflect.Message {
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[18]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1481,7 +1890,7 @@ func (x *Held) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Held.ProtoReflect.Descriptor instead.
 func (*Held) Descriptor() ([]byte, []int) {
-	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{18}
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Held) GetPod() *Pod {
@@ -1526,6 +1935,20 @@ func (x *Held) GetNominated() bool {
 	return false
 }
 
+func (x *Held) GetMember() *PlanMember {
+	if x != nil {
+		return x.Member
+	}
+	return nil
+}
+
+func (x *Held) GetLetGo() bool {
+	if x != nil {
+		return x.LetGo
+	}
+	return false
+}
+
 type ResyncRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Session and host as in Attempt; `number` is the newest attempt whose Reserve has been answered or given up.
@@ -1541,7 +1964,7 @@ type ResyncRequest struct {
 
 func (x *ResyncRequest) Reset() {
 	*x = ResyncRequest{}
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[19]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1553,7 +1976,7 @@ func (x *ResyncRequest) String() string {
 func (*ResyncRequest) ProtoMessage() {}
 
 func (x *ResyncRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[19]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1566,7 +1989,7 @@ func (x *ResyncRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResyncRequest.ProtoReflect.Descriptor instead.
 func (*ResyncRequest) Descriptor() ([]byte, []int) {
-	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{19}
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ResyncRequest) GetAttempt() *Attempt {
@@ -1607,7 +2030,7 @@ type ResyncResponse struct {
 
 func (x *ResyncResponse) Reset() {
 	*x = ResyncResponse{}
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[20]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1619,7 +2042,7 @@ func (x *ResyncResponse) String() string {
 func (*ResyncResponse) ProtoMessage() {}
 
 func (x *ResyncResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[20]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1632,7 +2055,7 @@ func (x *ResyncResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResyncResponse.ProtoReflect.Descriptor instead.
 func (*ResyncResponse) Descriptor() ([]byte, []int) {
-	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{20}
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ResyncResponse) GetEpoch() uint64 {
@@ -1687,7 +2110,7 @@ type ChangesRequest struct {
 
 func (x *ChangesRequest) Reset() {
 	*x = ChangesRequest{}
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[21]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1699,7 +2122,7 @@ func (x *ChangesRequest) String() string {
 func (*ChangesRequest) ProtoMessage() {}
 
 func (x *ChangesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[21]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1712,7 +2135,7 @@ func (x *ChangesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangesRequest.ProtoReflect.Descriptor instead.
 func (*ChangesRequest) Descriptor() ([]byte, []int) {
-	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{21}
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ChangesRequest) GetAttempt() *Attempt {
@@ -1731,14 +2154,17 @@ type ChangesResponse struct {
 	// What grew. Empty in the first message.
 	Kinds []ChangesResponse_Kind `protobuf:"varint,4,rep,packed,name=kinds,proto3,enum=pyscheduler.v1.ChangesResponse_Kind" json:"kinds,omitempty"`
 	// Refused pods that this may help, no more of them than could be placed. The shim Activates them.
-	PodUids       []string `protobuf:"bytes,5,rep,name=pod_uids,json=podUids,proto3" json:"pod_uids,omitempty"`
+	PodUids []string `protobuf:"bytes,5,rep,name=pod_uids,json=podUids,proto3" json:"pod_uids,omitempty"`
+	// Plans that the service has ended: their members that wait in Permit are refused. None of them was let go, for not
+	// all that are needed had been reserved.
+	EndedPlans    []string `protobuf:"bytes,6,rep,name=ended_plans,json=endedPlans,proto3" json:"ended_plans,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ChangesResponse) Reset() {
 	*x = ChangesResponse{}
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[22]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1750,7 +2176,7 @@ func (x *ChangesResponse) String() string {
 func (*ChangesResponse) ProtoMessage() {}
 
 func (x *ChangesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[22]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1763,7 +2189,7 @@ func (x *ChangesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangesResponse.ProtoReflect.Descriptor instead.
 func (*ChangesResponse) Descriptor() ([]byte, []int) {
-	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{22}
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ChangesResponse) GetEpoch() uint64 {
@@ -1801,6 +2227,13 @@ func (x *ChangesResponse) GetPodUids() []string {
 	return nil
 }
 
+func (x *ChangesResponse) GetEndedPlans() []string {
+	if x != nil {
+		return x.EndedPlans
+	}
+	return nil
+}
+
 var File_pyscheduler_v1_scheduler_proto protoreflect.FileDescriptor
 
 const file_pyscheduler_v1_scheduler_proto_rawDesc = "" +
@@ -1821,7 +2254,7 @@ const file_pyscheduler_v1_scheduler_proto_rawDesc = "" +
 	"\aAttempt\x12\x18\n" +
 	"\asession\x18\x01 \x01(\x03R\asession\x12\x12\n" +
 	"\x04host\x18\x02 \x01(\tR\x04host\x12\x16\n" +
-	"\x06number\x18\x03 \x01(\x04R\x06number\"\xa3\x02\n" +
+	"\x06number\x18\x03 \x01(\x04R\x06number\"\xdf\x02\n" +
 	"\x03Pod\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
@@ -1830,10 +2263,37 @@ const file_pyscheduler_v1_scheduler_proto_rawDesc = "" +
 	"containers\x18\x04 \x03(\v2 .pyscheduler.v1.ContainerRequestR\n" +
 	"containers\x12=\n" +
 	"\bsettings\x18\x05 \x03(\v2!.pyscheduler.v1.Pod.SettingsEntryR\bsettings\x12\x1a\n" +
-	"\bpriority\x18\x06 \x01(\x05R\bpriority\x1a;\n" +
+	"\bpriority\x18\x06 \x01(\x05R\bpriority\x12:\n" +
+	"\n" +
+	"membership\x18\a \x01(\v2\x1a.pyscheduler.v1.MembershipR\n" +
+	"membership\x1a;\n" +
 	"\rSettingsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xde\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xcd\x02\n" +
+	"\n" +
+	"Membership\x12>\n" +
+	"\x06labels\x18\x01 \x03(\v2&.pyscheduler.v1.Membership.LabelsEntryR\x06labels\x12M\n" +
+	"\vannotations\x18\x02 \x03(\v2+.pyscheduler.v1.Membership.AnnotationsEntryR\vannotations\x125\n" +
+	"\n" +
+	"controller\x18\x03 \x01(\v2\x15.pyscheduler.v1.OwnerR\n" +
+	"controller\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a>\n" +
+	"\x10AnnotationsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"b\n" +
+	"\x05Owner\x12\x1f\n" +
+	"\vapi_version\x18\x01 \x01(\tR\n" +
+	"apiVersion\x12\x12\n" +
+	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x10\n" +
+	"\x03uid\x18\x04 \x01(\tR\x03uid\"N\n" +
+	"\n" +
+	"PlanMember\x12\x12\n" +
+	"\x04plan\x18\x01 \x01(\tR\x04plan\x12\x14\n" +
+	"\x05group\x18\x02 \x01(\tR\x05group\x12\x16\n" +
+	"\x06needed\x18\x03 \x01(\rR\x06needed\"\xde\x01\n" +
 	"\x10ContainerRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x129\n" +
 	"\x04kind\x18\x02 \x01(\x0e2%.pyscheduler.v1.ContainerRequest.KindR\x04kind\x12\x1a\n" +
@@ -1870,7 +2330,25 @@ const file_pyscheduler_v1_scheduler_proto_rawDesc = "" +
 	"\funresolvable\x18\x06 \x01(\fR\funresolvable\x129\n" +
 	"\n" +
 	"candidates\x18\a \x03(\v2\x19.pyscheduler.v1.CandidateR\n" +
-	"candidates\"5\n" +
+	"candidates\"\xd5\x01\n" +
+	"\vPlanRequest\x121\n" +
+	"\aattempt\x18\x01 \x01(\v2\x17.pyscheduler.v1.AttemptR\aattempt\x12%\n" +
+	"\x03pod\x18\x02 \x01(\v2\x13.pyscheduler.v1.PodR\x03pod\x123\n" +
+	"\beligible\x18\x03 \x01(\v2\x17.pyscheduler.v1.NodeSetR\beligible\x12\x12\n" +
+	"\x04room\x18\x04 \x01(\fR\x04room\x12#\n" +
+	"\rrefused_nodes\x18\x05 \x03(\tR\frefusedNodes\"\x90\x02\n" +
+	"\fPlanResponse\x121\n" +
+	"\averdict\x18\x01 \x01(\v2\x17.pyscheduler.v1.VerdictR\averdict\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x1d\n" +
+	"\n" +
+	"table_size\x18\x03 \x01(\rR\ttableSize\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x04 \x01(\x04R\n" +
+	"generation\x12\x17\n" +
+	"\x04node\x18\x05 \x01(\rH\x00R\x04node\x88\x01\x01\x122\n" +
+	"\x06member\x18\x06 \x01(\v2\x1a.pyscheduler.v1.PlanMemberR\x06member\x12\"\n" +
+	"\funresolvable\x18\a \x01(\fR\funresolvableB\a\n" +
+	"\x05_node\"5\n" +
 	"\tCandidate\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\rR\x04node\x12\x14\n" +
 	"\x05score\x18\x02 \x01(\rR\x05score\"\x97\x01\n" +
@@ -1885,13 +2363,14 @@ const file_pyscheduler_v1_scheduler_proto_rawDesc = "" +
 	"\aattempt\x18\x01 \x01(\v2\x17.pyscheduler.v1.AttemptR\aattempt\x12%\n" +
 	"\x03pod\x18\x02 \x01(\v2\x13.pyscheduler.v1.PodR\x03pod\x12\x14\n" +
 	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x12\n" +
-	"\x04node\x18\x04 \x01(\rR\x04node\"\xf8\x01\n" +
+	"\x04node\x18\x04 \x01(\rR\x04node\"\xac\x02\n" +
 	"\x0fReserveResponse\x121\n" +
 	"\averdict\x18\x01 \x01(\v2\x17.pyscheduler.v1.VerdictR\averdict\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x02 \x01(\x04R\n" +
 	"generation\x12R\n" +
-	"\vannotations\x18\x03 \x03(\v20.pyscheduler.v1.ReserveResponse.AnnotationsEntryR\vannotations\x1a>\n" +
+	"\vannotations\x18\x03 \x03(\v20.pyscheduler.v1.ReserveResponse.AnnotationsEntryR\vannotations\x122\n" +
+	"\x06member\x18\x04 \x01(\v2\x1a.pyscheduler.v1.PlanMemberR\x06member\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc0\x01\n" +
@@ -1908,23 +2387,27 @@ const file_pyscheduler_v1_scheduler_proto_rawDesc = "" +
 	"\x04node\x18\x03 \x01(\rR\x04node\x12\x1f\n" +
 	"\vvictim_uids\x18\x04 \x03(\tR\n" +
 	"victimUids\x12\x12\n" +
-	"\x04gpus\x18\x05 \x03(\tR\x04gpus\"\xf2\x01\n" +
+	"\x04gpus\x18\x05 \x03(\tR\x04gpus\"\x91\x02\n" +
 	"\x10UnreserveRequest\x121\n" +
 	"\aattempt\x18\x01 \x01(\v2\x17.pyscheduler.v1.AttemptR\aattempt\x12\x17\n" +
 	"\apod_uid\x18\x02 \x01(\tR\x06podUid\x12B\n" +
-	"\aoutcome\x18\x03 \x01(\x0e2(.pyscheduler.v1.UnreserveRequest.OutcomeR\aoutcome\"N\n" +
+	"\aoutcome\x18\x03 \x01(\x0e2(.pyscheduler.v1.UnreserveRequest.OutcomeR\aoutcome\x12\x1d\n" +
+	"\n" +
+	"ended_plan\x18\x04 \x01(\tR\tendedPlan\"N\n" +
 	"\aOutcome\x12\x17\n" +
 	"\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11OUTCOME_NOT_BOUND\x10\x01\x12\x13\n" +
 	"\x0fOUTCOME_UNKNOWN\x10\x02\"\x13\n" +
-	"\x11UnreserveResponse\"\xb2\x01\n" +
+	"\x11UnreserveResponse\"\xfd\x01\n" +
 	"\x04Held\x12%\n" +
 	"\x03pod\x18\x01 \x01(\v2\x13.pyscheduler.v1.PodR\x03pod\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x1b\n" +
 	"\tnode_name\x18\x03 \x01(\tR\bnodeName\x12\x12\n" +
 	"\x04gpus\x18\x04 \x01(\tR\x04gpus\x12\x1a\n" +
 	"\bdoubtful\x18\x05 \x01(\bR\bdoubtful\x12\x1c\n" +
-	"\tnominated\x18\x06 \x01(\bR\tnominated\"\x8f\x01\n" +
+	"\tnominated\x18\x06 \x01(\bR\tnominated\x122\n" +
+	"\x06member\x18\a \x01(\v2\x1a.pyscheduler.v1.PlanMemberR\x06member\x12\x15\n" +
+	"\x06let_go\x18\b \x01(\bR\x05letGo\"\x8f\x01\n" +
 	"\rResyncRequest\x121\n" +
 	"\aattempt\x18\x01 \x01(\v2\x17.pyscheduler.v1.AttemptR\aattempt\x12(\n" +
 	"\x04held\x18\x02 \x03(\v2\x14.pyscheduler.v1.HeldR\x04held\x12!\n" +
@@ -1940,7 +2423,7 @@ const file_pyscheduler_v1_scheduler_proto_rawDesc = "" +
 	"\adropped\x18\x05 \x03(\tR\adropped\x12\x1c\n" +
 	"\tconflicts\x18\x06 \x03(\tR\tconflicts\"C\n" +
 	"\x0eChangesRequest\x121\n" +
-	"\aattempt\x18\x01 \x01(\v2\x17.pyscheduler.v1.AttemptR\aattempt\"\x8e\x02\n" +
+	"\aattempt\x18\x01 \x01(\v2\x17.pyscheduler.v1.AttemptR\aattempt\"\xaf\x02\n" +
 	"\x0fChangesResponse\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x1d\n" +
 	"\n" +
@@ -1949,17 +2432,20 @@ const file_pyscheduler_v1_scheduler_proto_rawDesc = "" +
 	"generation\x18\x03 \x01(\x04R\n" +
 	"generation\x12:\n" +
 	"\x05kinds\x18\x04 \x03(\x0e2$.pyscheduler.v1.ChangesResponse.KindR\x05kinds\x12\x19\n" +
-	"\bpod_uids\x18\x05 \x03(\tR\apodUids\"O\n" +
+	"\bpod_uids\x18\x05 \x03(\tR\apodUids\x12\x1f\n" +
+	"\vended_plans\x18\x06 \x03(\tR\n" +
+	"endedPlans\"O\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
 	"KIND_NODES\x10\x01\x12\x0e\n" +
 	"\n" +
 	"KIND_FREED\x10\x02\x12\x11\n" +
-	"\rKIND_TOPOLOGY\x10\x032\xe7\x04\n" +
+	"\rKIND_TOPOLOGY\x10\x032\xaa\x05\n" +
 	"\x0fSchedulerPlugin\x12D\n" +
 	"\x05Nodes\x12\x1c.pyscheduler.v1.NodesRequest\x1a\x1d.pyscheduler.v1.NodesResponse\x12G\n" +
-	"\x06Filter\x12\x1d.pyscheduler.v1.FilterRequest\x1a\x1e.pyscheduler.v1.FilterResponse\x12D\n" +
+	"\x06Filter\x12\x1d.pyscheduler.v1.FilterRequest\x1a\x1e.pyscheduler.v1.FilterResponse\x12A\n" +
+	"\x04Plan\x12\x1b.pyscheduler.v1.PlanRequest\x1a\x1c.pyscheduler.v1.PlanResponse\x12D\n" +
 	"\x05Score\x12\x1c.pyscheduler.v1.ScoreRequest\x1a\x1d.pyscheduler.v1.ScoreResponse\x12J\n" +
 	"\aReserve\x12\x1e.pyscheduler.v1.ReserveRequest\x1a\x1f.pyscheduler.v1.ReserveResponse\x12J\n" +
 	"\aPreempt\x12\x1e.pyscheduler.v1.PreemptRequest\x1a\x1f.pyscheduler.v1.PreemptResponse\x12P\n" +
@@ -1980,7 +2466,7 @@ func file_pyscheduler_v1_scheduler_proto_rawDescGZIP() []byte {
 }
 
 var file_pyscheduler_v1_scheduler_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_pyscheduler_v1_scheduler_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_pyscheduler_v1_scheduler_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_pyscheduler_v1_scheduler_proto_goTypes = []any{
 	(ContainerRequest_Kind)(0),    // 0: pyscheduler.v1.ContainerRequest.Kind
 	(Verdict_Code)(0),             // 1: pyscheduler.v1.Verdict.Code
@@ -1991,78 +2477,98 @@ var file_pyscheduler_v1_scheduler_proto_goTypes = []any{
 	(*NodesResponse)(nil),         // 6: pyscheduler.v1.NodesResponse
 	(*Attempt)(nil),               // 7: pyscheduler.v1.Attempt
 	(*Pod)(nil),                   // 8: pyscheduler.v1.Pod
-	(*ContainerRequest)(nil),      // 9: pyscheduler.v1.ContainerRequest
-	(*Verdict)(nil),               // 10: pyscheduler.v1.Verdict
-	(*FilterRequest)(nil),         // 11: pyscheduler.v1.FilterRequest
-	(*FilterResponse)(nil),        // 12: pyscheduler.v1.FilterResponse
-	(*Candidate)(nil),             // 13: pyscheduler.v1.Candidate
-	(*ScoreRequest)(nil),          // 14: pyscheduler.v1.ScoreRequest
-	(*ScoreResponse)(nil),         // 15: pyscheduler.v1.ScoreResponse
-	(*ReserveRequest)(nil),        // 16: pyscheduler.v1.ReserveRequest
-	(*ReserveResponse)(nil),       // 17: pyscheduler.v1.ReserveResponse
-	(*PreemptRequest)(nil),        // 18: pyscheduler.v1.PreemptRequest
-	(*PreemptResponse)(nil),       // 19: pyscheduler.v1.PreemptResponse
-	(*UnreserveRequest)(nil),      // 20: pyscheduler.v1.UnreserveRequest
-	(*UnreserveResponse)(nil),     // 21: pyscheduler.v1.UnreserveResponse
-	(*Held)(nil),                  // 22: pyscheduler.v1.Held
-	(*ResyncRequest)(nil),         // 23: pyscheduler.v1.ResyncRequest
-	(*ResyncResponse)(nil),        // 24: pyscheduler.v1.ResyncResponse
-	(*ChangesRequest)(nil),        // 25: pyscheduler.v1.ChangesRequest
-	(*ChangesResponse)(nil),       // 26: pyscheduler.v1.ChangesResponse
-	nil,                           // 27: pyscheduler.v1.Pod.SettingsEntry
-	nil,                           // 28: pyscheduler.v1.ReserveResponse.AnnotationsEntry
+	(*Membership)(nil),            // 9: pyscheduler.v1.Membership
+	(*Owner)(nil),                 // 10: pyscheduler.v1.Owner
+	(*PlanMember)(nil),            // 11: pyscheduler.v1.PlanMember
+	(*ContainerRequest)(nil),      // 12: pyscheduler.v1.ContainerRequest
+	(*Verdict)(nil),               // 13: pyscheduler.v1.Verdict
+	(*FilterRequest)(nil),         // 14: pyscheduler.v1.FilterRequest
+	(*FilterResponse)(nil),        // 15: pyscheduler.v1.FilterResponse
+	(*PlanRequest)(nil),           // 16: pyscheduler.v1.PlanRequest
+	(*PlanResponse)(nil),          // 17: pyscheduler.v1.PlanResponse
+	(*Candidate)(nil),             // 18: pyscheduler.v1.Candidate
+	(*ScoreRequest)(nil),          // 19: pyscheduler.v1.ScoreRequest
+	(*ScoreResponse)(nil),         // 20: pyscheduler.v1.ScoreResponse
+	(*ReserveRequest)(nil),        // 21: pyscheduler.v1.ReserveRequest
+	(*ReserveResponse)(nil),       // 22: pyscheduler.v1.ReserveResponse
+	(*PreemptRequest)(nil),        // 23: pyscheduler.v1.PreemptRequest
+	(*PreemptResponse)(nil),       // 24: pyscheduler.v1.PreemptResponse
+	(*UnreserveRequest)(nil),      // 25: pyscheduler.v1.UnreserveRequest
+	(*UnreserveResponse)(nil),     // 26: pyscheduler.v1.UnreserveResponse
+	(*Held)(nil),                  // 27: pyscheduler.v1.Held
+	(*ResyncRequest)(nil),         // 28: pyscheduler.v1.ResyncRequest
+	(*ResyncResponse)(nil),        // 29: pyscheduler.v1.ResyncResponse
+	(*ChangesRequest)(nil),        // 30: pyscheduler.v1.ChangesRequest
+	(*ChangesResponse)(nil),       // 31: pyscheduler.v1.ChangesResponse
+	nil,                           // 32: pyscheduler.v1.Pod.SettingsEntry
+	nil,                           // 33: pyscheduler.v1.Membership.LabelsEntry
+	nil,                           // 34: pyscheduler.v1.Membership.AnnotationsEntry
+	nil,                           // 35: pyscheduler.v1.ReserveResponse.AnnotationsEntry
 }
 var file_pyscheduler_v1_scheduler_proto_depIdxs = []int32{
-	9,  // 0: pyscheduler.v1.Pod.containers:type_name -> pyscheduler.v1.ContainerRequest
-	27, // 1: pyscheduler.v1.Pod.settings:type_name -> pyscheduler.v1.Pod.SettingsEntry
-	0,  // 2: pyscheduler.v1.ContainerRequest.kind:type_name -> pyscheduler.v1.ContainerRequest.Kind
-	1,  // 3: pyscheduler.v1.Verdict.code:type_name -> pyscheduler.v1.Verdict.Code
-	7,  // 4: pyscheduler.v1.FilterRequest.attempt:type_name -> pyscheduler.v1.Attempt
-	8,  // 5: pyscheduler.v1.FilterRequest.pod:type_name -> pyscheduler.v1.Pod
-	4,  // 6: pyscheduler.v1.FilterRequest.eligible:type_name -> pyscheduler.v1.NodeSet
-	10, // 7: pyscheduler.v1.FilterResponse.verdict:type_name -> pyscheduler.v1.Verdict
-	13, // 8: pyscheduler.v1.FilterResponse.candidates:type_name -> pyscheduler.v1.Candidate
-	7,  // 9: pyscheduler.v1.ScoreRequest.attempt:type_name -> pyscheduler.v1.Attempt
-	8,  // 10: pyscheduler.v1.ScoreRequest.pod:type_name -> pyscheduler.v1.Pod
-	4,  // 11: pyscheduler.v1.ScoreRequest.nodes:type_name -> pyscheduler.v1.NodeSet
-	10, // 12: pyscheduler.v1.ScoreResponse.verdict:type_name -> pyscheduler.v1.Verdict
-	13, // 13: pyscheduler.v1.ScoreResponse.ranked:type_name -> pyscheduler.v1.Candidate
-	7,  // 14: pyscheduler.v1.ReserveRequest.attempt:type_name -> pyscheduler.v1.Attempt
-	8,  // 15: pyscheduler.v1.ReserveRequest.pod:type_name -> pyscheduler.v1.Pod
-	10, // 16: pyscheduler.v1.ReserveResponse.verdict:type_name -> pyscheduler.v1.Verdict
-	28, // 17: pyscheduler.v1.ReserveResponse.annotations:type_name -> pyscheduler.v1.ReserveResponse.AnnotationsEntry
-	7,  // 18: pyscheduler.v1.PreemptRequest.attempt:type_name -> pyscheduler.v1.Attempt
-	8,  // 19: pyscheduler.v1.PreemptRequest.pod:type_name -> pyscheduler.v1.Pod
-	4,  // 20: pyscheduler.v1.PreemptRequest.nodes:type_name -> pyscheduler.v1.NodeSet
-	10, // 21: pyscheduler.v1.PreemptResponse.verdict:type_name -> pyscheduler.v1.Verdict
-	7,  // 22: pyscheduler.v1.UnreserveRequest.attempt:type_name -> pyscheduler.v1.Attempt
-	2,  // 23: pyscheduler.v1.UnreserveRequest.outcome:type_name -> pyscheduler.v1.UnreserveRequest.Outcome
-	8,  // 24: pyscheduler.v1.Held.pod:type_name -> pyscheduler.v1.Pod
-	7,  // 25: pyscheduler.v1.ResyncRequest.attempt:type_name -> pyscheduler.v1.Attempt
-	22, // 26: pyscheduler.v1.ResyncRequest.held:type_name -> pyscheduler.v1.Held
-	7,  // 27: pyscheduler.v1.ChangesRequest.attempt:type_name -> pyscheduler.v1.Attempt
-	3,  // 28: pyscheduler.v1.ChangesResponse.kinds:type_name -> pyscheduler.v1.ChangesResponse.Kind
-	5,  // 29: pyscheduler.v1.SchedulerPlugin.Nodes:input_type -> pyscheduler.v1.NodesRequest
-	11, // 30: pyscheduler.v1.SchedulerPlugin.Filter:input_type -> pyscheduler.v1.FilterRequest
-	14, // 31: pyscheduler.v1.SchedulerPlugin.Score:input_type -> pyscheduler.v1.ScoreRequest
-	16, // 32: pyscheduler.v1.SchedulerPlugin.Reserve:input_type -> pyscheduler.v1.ReserveRequest
-	18, // 33: pyscheduler.v1.SchedulerPlugin.Preempt:input_type -> pyscheduler.v1.PreemptRequest
-	20, // 34: pyscheduler.v1.SchedulerPlugin.Unreserve:input_type -> pyscheduler.v1.UnreserveRequest
-	23, // 35: pyscheduler.v1.SchedulerPlugin.Resync:input_type -> pyscheduler.v1.ResyncRequest
-	25, // 36: pyscheduler.v1.SchedulerPlugin.Changes:input_type -> pyscheduler.v1.ChangesRequest
-	6,  // 37: pyscheduler.v1.SchedulerPlugin.Nodes:output_type -> pyscheduler.v1.NodesResponse
-	12, // 38: pyscheduler.v1.SchedulerPlugin.Filter:output_type -> pyscheduler.v1.FilterResponse
-	15, // 39: pyscheduler.v1.SchedulerPlugin.Score:output_type -> pyscheduler.v1.ScoreResponse
-	17, // 40: pyscheduler.v1.SchedulerPlugin.Reserve:output_type -> pyscheduler.v1.ReserveResponse
-	19, // 41: pyscheduler.v1.SchedulerPlugin.Preempt:output_type -> pyscheduler.v1.PreemptResponse
-	21, // 42: pyscheduler.v1.SchedulerPlugin.Unreserve:output_type -> pyscheduler.v1.UnreserveResponse
-	24, // 43: pyscheduler.v1.SchedulerPlugin.Resync:output_type -> pyscheduler.v1.ResyncResponse
-	26, // 44: pyscheduler.v1.SchedulerPlugin.Changes:output_type -> pyscheduler.v1.ChangesResponse
-	37, // [37:45] is the sub-list for method output_type
-	29, // [29:37] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	12, // 0: pyscheduler.v1.Pod.containers:type_name -> pyscheduler.v1.ContainerRequest
+	32, // 1: pyscheduler.v1.Pod.settings:type_name -> pyscheduler.v1.Pod.SettingsEntry
+	9,  // 2: pyscheduler.v1.Pod.membership:type_name -> pyscheduler.v1.Membership
+	33, // 3: pyscheduler.v1.Membership.labels:type_name -> pyscheduler.v1.Membership.LabelsEntry
+	34, // 4: pyscheduler.v1.Membership.annotations:type_name -> pyscheduler.v1.Membership.AnnotationsEntry
+	10, // 5: pyscheduler.v1.Membership.controller:type_name -> pyscheduler.v1.Owner
+	0,  // 6: pyscheduler.v1.ContainerRequest.kind:type_name -> pyscheduler.v1.ContainerRequest.Kind
+	1,  // 7: pyscheduler.v1.Verdict.code:type_name -> pyscheduler.v1.Verdict.Code
+	7,  // 8: pyscheduler.v1.FilterRequest.attempt:type_name -> pyscheduler.v1.Attempt
+	8,  // 9: pyscheduler.v1.FilterRequest.pod:type_name -> pyscheduler.v1.Pod
+	4,  // 10: pyscheduler.v1.FilterRequest.eligible:type_name -> pyscheduler.v1.NodeSet
+	13, // 11: pyscheduler.v1.FilterResponse.verdict:type_name -> pyscheduler.v1.Verdict
+	18, // 12: pyscheduler.v1.FilterResponse.candidates:type_name -> pyscheduler.v1.Candidate
+	7,  // 13: pyscheduler.v1.PlanRequest.attempt:type_name -> pyscheduler.v1.Attempt
+	8,  // 14: pyscheduler.v1.PlanRequest.pod:type_name -> pyscheduler.v1.Pod
+	4,  // 15: pyscheduler.v1.PlanRequest.eligible:type_name -> pyscheduler.v1.NodeSet
+	13, // 16: pyscheduler.v1.PlanResponse.verdict:type_name -> pyscheduler.v1.Verdict
+	11, // 17: pyscheduler.v1.PlanResponse.member:type_name -> pyscheduler.v1.PlanMember
+	7,  // 18: pyscheduler.v1.ScoreRequest.attempt:type_name -> pyscheduler.v1.Attempt
+	8,  // 19: pyscheduler.v1.ScoreRequest.pod:type_name -> pyscheduler.v1.Pod
+	4,  // 20: pyscheduler.v1.ScoreRequest.nodes:type_name -> pyscheduler.v1.NodeSet
+	13, // 21: pyscheduler.v1.ScoreResponse.verdict:type_name -> pyscheduler.v1.Verdict
+	18, // 22: pyscheduler.v1.ScoreResponse.ranked:type_name -> pyscheduler.v1.Candidate
+	7,  // 23: pyscheduler.v1.ReserveRequest.attempt:type_name -> pyscheduler.v1.Attempt
+	8,  // 24: pyscheduler.v1.ReserveRequest.pod:type_name -> pyscheduler.v1.Pod
+	13, // 25: pyscheduler.v1.ReserveResponse.verdict:type_name -> pyscheduler.v1.Verdict
+	35, // 26: pyscheduler.v1.ReserveResponse.annotations:type_name -> pyscheduler.v1.ReserveResponse.AnnotationsEntry
+	11, // 27: pyscheduler.v1.ReserveResponse.member:type_name -> pyscheduler.v1.PlanMember
+	7,  // 28: pyscheduler.v1.PreemptRequest.attempt:type_name -> pyscheduler.v1.Attempt
+	8,  // 29: pyscheduler.v1.PreemptRequest.pod:type_name -> pyscheduler.v1.Pod
+	4,  // 30: pyscheduler.v1.PreemptRequest.nodes:type_name -> pyscheduler.v1.NodeSet
+	13, // 31: pyscheduler.v1.PreemptResponse.verdict:type_name -> pyscheduler.v1.Verdict
+	7,  // 32: pyscheduler.v1.UnreserveRequest.attempt:type_name -> pyscheduler.v1.Attempt
+	2,  // 33: pyscheduler.v1.UnreserveRequest.outcome:type_name -> pyscheduler.v1.UnreserveRequest.Outcome
+	8,  // 34: pyscheduler.v1.Held.pod:type_name -> pyscheduler.v1.Pod
+	11, // 35: pyscheduler.v1.Held.member:type_name -> pyscheduler.v1.PlanMember
+	7,  // 36: pyscheduler.v1.ResyncRequest.attempt:type_name -> pyscheduler.v1.Attempt
+	27, // 37: pyscheduler.v1.ResyncRequest.held:type_name -> pyscheduler.v1.Held
+	7,  // 38: pyscheduler.v1.ChangesRequest.attempt:type_name -> pyscheduler.v1.Attempt
+	3,  // 39: pyscheduler.v1.ChangesResponse.kinds:type_name -> pyscheduler.v1.ChangesResponse.Kind
+	5,  // 40: pyscheduler.v1.SchedulerPlugin.Nodes:input_type -> pyscheduler.v1.NodesRequest
+	14, // 41: pyscheduler.v1.SchedulerPlugin.Filter:input_type -> pyscheduler.v1.FilterRequest
+	16, // 42: pyscheduler.v1.SchedulerPlugin.Plan:input_type -> pyscheduler.v1.PlanRequest
+	19, // 43: pyscheduler.v1.SchedulerPlugin.Score:input_type -> pyscheduler.v1.ScoreRequest
+	21, // 44: pyscheduler.v1.SchedulerPlugin.Reserve:input_type -> pyscheduler.v1.ReserveRequest
+	23, // 45: pyscheduler.v1.SchedulerPlugin.Preempt:input_type -> pyscheduler.v1.PreemptRequest
+	25, // 46: pyscheduler.v1.SchedulerPlugin.Unreserve:input_type -> pyscheduler.v1.UnreserveRequest
+	28, // 47: pyscheduler.v1.SchedulerPlugin.Resync:input_type -> pyscheduler.v1.ResyncRequest
+	30, // 48: pyscheduler.v1.SchedulerPlugin.Changes:input_type -> pyscheduler.v1.ChangesRequest
+	6,  // 49: pyscheduler.v1.SchedulerPlugin.Nodes:output_type -> pyscheduler.v1.NodesResponse
+	15, // 50: pyscheduler.v1.SchedulerPlugin.Filter:output_type -> pyscheduler.v1.FilterResponse
+	17, // 51: pyscheduler.v1.SchedulerPlugin.Plan:output_type -> pyscheduler.v1.PlanResponse
+	20, // 52: pyscheduler.v1.SchedulerPlugin.Score:output_type -> pyscheduler.v1.ScoreResponse
+	22, // 53: pyscheduler.v1.SchedulerPlugin.Reserve:output_type -> pyscheduler.v1.ReserveResponse
+	24, // 54: pyscheduler.v1.SchedulerPlugin.Preempt:output_type -> pyscheduler.v1.PreemptResponse
+	26, // 55: pyscheduler.v1.SchedulerPlugin.Unreserve:output_type -> pyscheduler.v1.UnreserveResponse
+	29, // 56: pyscheduler.v1.SchedulerPlugin.Resync:output_type -> pyscheduler.v1.ResyncResponse
+	31, // 57: pyscheduler.v1.SchedulerPlugin.Changes:output_type -> pyscheduler.v1.ChangesResponse
+	49, // [49:58] is the sub-list for method output_type
+	40, // [40:49] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_pyscheduler_v1_scheduler_proto_init() }
@@ -2070,13 +2576,14 @@ func file_pyscheduler_v1_scheduler_proto_init() {
 	if File_pyscheduler_v1_scheduler_proto != nil {
 		return
 	}
+	file_pyscheduler_v1_scheduler_proto_msgTypes[13].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pyscheduler_v1_scheduler_proto_rawDesc), len(file_pyscheduler_v1_scheduler_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   25,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -32,6 +32,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	SchedulerPlugin_Nodes_FullMethodName     = "/pyscheduler.v1.SchedulerPlugin/Nodes"
 	SchedulerPlugin_Filter_FullMethodName    = "/pyscheduler.v1.SchedulerPlugin/Filter"
+	SchedulerPlugin_Plan_FullMethodName      = "/pyscheduler.v1.SchedulerPlugin/Plan"
 	SchedulerPlugin_Score_FullMethodName     = "/pyscheduler.v1.SchedulerPlugin/Score"
 	SchedulerPlugin_Reserve_FullMethodName   = "/pyscheduler.v1.SchedulerPlugin/Reserve"
 	SchedulerPlugin_Preempt_FullMethodName   = "/pyscheduler.v1.SchedulerPlugin/Preempt"
@@ -50,6 +51,9 @@ type SchedulerPluginClient interface {
 	Nodes(ctx context.Context, in *NodesRequest, opts ...grpc.CallOption) (*NodesResponse, error)
 	// Filter judges all eligible nodes for one pod and names the best ones. Called from PreFilter. Reads only.
 	Filter(ctx context.Context, in *FilterRequest, opts ...grpc.CallOption) (*FilterResponse, error)
+	// Plan places the whole group of a pod, once, and names the node of each member from that plan. Called from PreFilter
+	// in place of Filter for pods that belong to a group, also for members without GPUs.
+	Plan(ctx context.Context, in *PlanRequest, opts ...grpc.CallOption) (*PlanResponse, error)
 	// Score ranks the nodes that survived the other plugins. Called from PreScore, in wide cycles only. Reads only.
 	Score(ctx context.Context, in *ScoreRequest, opts ...grpc.CallOption) (*ScoreResponse, error)
 	// Reserve chooses the GPUs on the given node and holds them for the pod.
@@ -87,6 +91,16 @@ func (c *schedulerPluginClient) Filter(ctx context.Context, in *FilterRequest, o
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(FilterResponse)
 	err := c.cc.Invoke(ctx, SchedulerPlugin_Filter_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *schedulerPluginClient) Plan(ctx context.Context, in *PlanRequest, opts ...grpc.CallOption) (*PlanResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PlanResponse)
+	err := c.cc.Invoke(ctx, SchedulerPlugin_Plan_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -172,6 +186,9 @@ type SchedulerPluginServer interface {
 	Nodes(context.Context, *NodesRequest) (*NodesResponse, error)
 	// Filter judges all eligible nodes for one pod and names the best ones. Called from PreFilter. Reads only.
 	Filter(context.Context, *FilterRequest) (*FilterResponse, error)
+	// Plan places the whole group of a pod, once, and names the node of each member from that plan. Called from PreFilter
+	// in place of Filter for pods that belong to a group, also for members without GPUs.
+	Plan(context.Context, *PlanRequest) (*PlanResponse, error)
 	// Score ranks the nodes that survived the other plugins. Called from PreScore, in wide cycles only. Reads only.
 	Score(context.Context, *ScoreRequest) (*ScoreResponse, error)
 	// Reserve chooses the GPUs on the given node and holds them for the pod.
@@ -200,6 +217,9 @@ func (UnimplementedSchedulerPluginServer) Nodes(context.Context, *NodesRequest) 
 }
 func (UnimplementedSchedulerPluginServer) Filter(context.Context, *FilterRequest) (*FilterResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Filter not implemented")
+}
+func (UnimplementedSchedulerPluginServer) Plan(context.Context, *PlanRequest) (*PlanResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Plan not implemented")
 }
 func (UnimplementedSchedulerPluginServer) Score(context.Context, *ScoreRequest) (*ScoreResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Score not implemented")
@@ -272,6 +292,24 @@ func _SchedulerPlugin_Filter_Handler(srv interface{}, ctx context.Context, dec f
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(SchedulerPluginServer).Filter(ctx, req.(*FilterRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SchedulerPlugin_Plan_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PlanRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SchedulerPluginServer).Plan(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SchedulerPlugin_Plan_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SchedulerPluginServer).Plan(ctx, req.(*PlanRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -391,6 +429,10 @@ var SchedulerPlugin_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Filter",
 			Handler:    _SchedulerPlugin_Filter_Handler,
+		},
+		{
+			MethodName: "Plan",
+			Handler:    _SchedulerPlugin_Plan_Handler,
 		},
 		{
 			MethodName: "Score",
