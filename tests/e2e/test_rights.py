@@ -220,9 +220,8 @@ NO_COMPONENT_MAY: Final = [
     ("delete", "", "nodes"),
     ("patch", "", "nodes/status"),
     ("get", "", "nodes/proxy"),
-    ("create", "", "configmaps"),
-    ("update", "", "configmaps"),
     ("patch", "", "configmaps"),
+    ("delete", "", "configmaps"),
     ("delete", "", "namespaces"),
     ("delete", "", "events"),
     ("delete", "coordination.k8s.io", "leases"),
@@ -240,7 +239,7 @@ SERVICE_MAY_NOT: Final = [
     ("update", "", "pods/finalizers"),
     ("patch", "", "events"),
     ("update", "", "events"),
-    ("list", "", "configmaps"),
+    ("watch", "", "configmaps"),
     ("create", "coordination.k8s.io", "leases"),
     ("update", "coordination.k8s.io", "leases"),
     ("list", "", "persistentvolumeclaims"),
@@ -261,10 +260,17 @@ def test_no_component_may_do_what_harms_others(control_plane: ControlPlane, user
     assert allowed == []
 
 
-def test_service_may_change_nothing_but_write_events(control_plane: ControlPlane) -> None:
+def test_service_may_change_nothing_but_write_events_and_tables_of_groups(control_plane: ControlPlane) -> None:
     api = control_plane.api_of(users.SERVICE)
     assert [asked for asked in SERVICE_MAY_NOT if may(api, *asked, namespace="kube-system")] == []
     assert may(api, "create", "", "events", namespace="kube-system")
+    assert may(api, "update", "", "configmaps", namespace="kube-system")
+
+
+@pytest.mark.parametrize("user", [users.SCHEDULER, users.GPU_SCHEDULER], ids=_named)
+def test_scheduler_may_write_no_config_maps(control_plane: ControlPlane, user: User) -> None:
+    api = control_plane.api_of(user)
+    assert [verb for verb in ("create", "update") if may(api, verb, "", "configmaps", namespace="kube-system")] == []
 
 
 @pytest.mark.parametrize("verb", ["get", "update", "watch"])
