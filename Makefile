@@ -23,7 +23,7 @@ CONTROL_PLANE := etcd kube-apiserver kube-controller-manager kwok
 PROGRAMS := $(addprefix $(BIN)/,kube-scheduler $(CONTROL_PLANE))
 SHIM_SOURCES := $(shell find plugin_shim -name '*.go' -not -name '*_test.go')
 
-.PHONY: help setup build demo demo-stop test test-long lint lint-python lint-go format generate lock bench-throughput bench-decisions bench-selector bench-topology bench-service chaos clean
+.PHONY: help setup build demo demo-stop test test-long lint lint-python lint-go format generate lock bench-throughput bench-decisions bench-selector bench-topology bench-service bench-gangs chaos clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -100,6 +100,9 @@ lock: setup ## resolve the Python dependencies anew
 
 bench-throughput: build ## pods per second of our profile and of the default one, side by side
 	@$(PY) -m tests.bench.throughput
+
+bench-gangs: build ## seconds to place a group of 512 pods, beside plain pods of the default profile
+	@$(PY) -m tests.bench.gangs
 
 bench-decisions: setup ## microseconds per decision in the core
 	@$(PY) -m tests.bench.decisions

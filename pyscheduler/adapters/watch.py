@@ -31,7 +31,7 @@ WATCH_S = 290
 SILENCE_S = 75.0
 # Seconds between tries while the server is away or refuses: doubling, up to the last. It is short, for nobody here sees
 # anything until a try succeeds.
-PAUSES_S = (0.2, 0.4, 0.8, 1.6, 3.2)
+PAUSES_S = (0.2, 0.4, 0.8)
 # A watch that showed something, or lasted as long, was good: the next failure is a first one.
 GOOD_S = 10.0
 # Seconds between the lists of one kind, from the third on: doubling, up to the last. A list costs the server much.

@@ -53,7 +53,8 @@ class Ledger:
         self.scheduler_name = scheduler_name
         self._holdings: dict[PodUid, Holding] = {}
         self._by_node: dict[int, dict[PodUid, Holding]] = {}
-        self._ended: dict[PodUid, Attempt] = {}
+        # The newest attempt of each pod that has ended, and when; in the order of that.
+        self._ended: dict[PodUid, tuple[Attempt, float]] = {}
         self._tombstones: dict[PodUid, float] = {}
         self._nominated: set[PodUid] = set()
         self._rivals: set[PodUid] = set()
@@ -89,7 +90,7 @@ class Ledger:
 
     def refusal(self, attempt: Attempt, uid: PodUid) -> Verdict | None:
         """Return why this attempt may not reserve now, None if it may (or if it already has)."""
-        ended = self._ended.get(uid)
+        ended = self._ended_of(uid)
         if attempt.session < self._session:
             return Verdict(Code.RETRY, "this scheduler instance was superseded by a newer one: it must stop scheduling")
         if attempt.session > self._stated:
@@ -126,10 +127,10 @@ class Ledger:
         """Hold GPUs for a pod that is not reserved yet, nominated or planned, in place of what was held for it before."""
         return self._put(holding)
 
-    def end_attempt(self, holding: Holding) -> set[int]:
+    def end_attempt(self, holding: Holding, now: float) -> set[int]:
         """Drop a reservation that can have no Binding under way; its attempt has ended."""
-        if holding.attempt is not None and holding.uid not in self._tombstones:
-            self._ended[holding.uid] = max(holding.attempt, self._ended.get(holding.uid, holding.attempt))
+        if holding.attempt is not None:
+            self._note_end(holding.attempt, holding.uid, now)
         return self.drop(holding)
 
     def note_session(self, session: int) -> None:
@@ -146,8 +147,7 @@ class Ledger:
         if attempt.session < self._session:
             return set()
         self.note_session(attempt.session)
-        if uid not in self._tombstones:
-            self._ended[uid] = max(attempt, self._ended.get(uid, attempt))
+        self._note_end(attempt, uid, now)
         held = self._holdings.get(uid)
         # Only the attempt that made a reservation ends it: of any other it proves nothing.
         if held is None or held.state not in _UNBOUND or held.attempt != attempt:
@@ -223,7 +223,12 @@ class Ledger:
         return self._drop(uid)
 
     def end_unlisted(self, now: float) -> set[int]:
-        """Note that time has passed: devices of gone pods that no agent has told of since are free."""
+        """Note that time has passed: devices of gone pods that no agent has told of since are free.
+
+        Ends of attempts are forgotten when no call of them can be under way.
+        """
+        while self._ended and now - next(iter(self._ended.values()))[1] > TOMBSTONE_S:
+            del self._ended[next(iter(self._ended))]
         late = [uid for uid in self._unlisted if now - self._holdings[uid].since > UNLISTED_S]
         return set().union(*(self._drop(uid) for uid in late))
 
@@ -249,7 +254,7 @@ class Ledger:
 
     def adopt(self, holding: Holding, facts: NodeFacts) -> set[int]:
         """Take up a reservation that the shim holds and these books lack, unless it has ended since."""
-        ended = self._ended.get(holding.uid)
+        ended = self._ended_of(holding.uid)
         # Of a doubtful one the attempt has ended, and its Binding may land.
         doubtful = holding.state is HoldingState.DOUBTFUL
         late = not doubtful and ended is not None and holding.attempt is not None and holding.attempt <= ended
@@ -264,6 +269,15 @@ class Ledger:
         return self._others_with(holding.uid, holding.node, holding.gpus, facts)
 
     # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _ended_of(self, uid: PodUid) -> Attempt | None:
+        ended = self._ended.get(uid)
+        return ended[0] if ended is not None else None
+
+    def _note_end(self, attempt: Attempt, uid: PodUid, now: float) -> None:
+        if uid not in self._tombstones:
+            before = self._ended.pop(uid, (attempt, now))[0]
+            self._ended[uid] = max(attempt, before), now
 
     def _is_live(self, uid: PodUid | None) -> bool:
         held = self._holdings.get(uid) if uid is not None else None

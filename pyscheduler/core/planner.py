@@ -94,7 +94,7 @@ class Planner:
         shape = self._judge(attempt, pod)
         if isinstance(shape, Verdict):
             return FilterAnswer(shape, self.cluster.generation)
-        self.expire(now)
+        self._expire_holdings(now)
         if not self.cluster.could_fit(shape):
             return FilterAnswer(self._refuse(pod, shape, eligible, now), self.cluster.generation)
         kept = self.gangs.keeping.closed_to(pod.priority)
@@ -115,7 +115,7 @@ class Planner:
         verdict = self._judge_pod(attempt, pod)
         if verdict is not None:
             return PlanAnswer(verdict, self.cluster.generation)
-        self.expire(now)
+        self._expire_holdings(now)
         answer = self.gangs.plan(attempt, pod, eligible, room, refused_nodes, now)
         if answer.verdict.code is Code.OK:
             self.cluster.refusals.clear(pod.uid)
@@ -153,7 +153,7 @@ class Planner:
         shape = self._judge(attempt, pod)
         if isinstance(shape, Verdict):
             return PreemptAnswer(shape, self.cluster.generation)
-        self.expire(now)
+        self._expire_holdings(now)
         found = self._nominations.make_room(attempt, pod, shape, nodes, protected, now)
         if found is None:
             reason = f"no eviction of pods of lower priority makes room for {explain.plural(shape.gpus)} that satisfy the pod"
@@ -183,9 +183,8 @@ class Planner:
         return bool(touched)
 
     def expire(self, now: float) -> None:
-        """Let go what is held for a time only."""
-        self.cluster.expire(now)
-        self._nominations.expire(now)
+        """Let go what is held for a time only, and end plans that have become void. To be called several times a second."""
+        self._expire_holdings(now)
         self.gangs.expire(now)
 
     def wake(self, now: float) -> tuple[frozenset[str], list[PodUid]]:
@@ -202,6 +201,10 @@ class Planner:
         return self.cluster.take_grown(), list(dict.fromkeys(due))
 
     # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _expire_holdings(self, now: float) -> None:
+        self.cluster.expire(now)
+        self._nominations.expire(now)
 
     def _judge(self, attempt: Attempt, pod: PodRequest) -> Shape | Verdict:
         """Return the pod's shape, or why it cannot be considered now or ever."""
@@ -273,7 +276,7 @@ class Planner:
         chosen = self._chooser.choose(node, shape)
         if chosen is None and self._nominations.give_way(node, pod.uid, pod.priority, shape):
             chosen = self._chooser.choose(node, shape)
-        if chosen is None and self.gangs.yielding.give_way(node, pod.priority, shape):
+        if chosen is None and self.gangs.yielding.give_way(node, pod.priority, shape, now):
             chosen = self._chooser.choose(node, shape)
         if chosen is None:
             if held is not None and held.state is HoldingState.NOMINATED:

@@ -33,7 +33,11 @@ def resync(
     conflicts = []
     for each in held:
         by = replace(attempt, number=each.number)
-        kept = _keep_room(cluster, nominations, by, each, now) if each.nominated else _keep(cluster, by, each, now)
+        if each.member is not None and not each.let_go and gangs.plans.has_ended(each.member.plan):
+            # It missed that: none of the plan's members may be bound.
+            kept = False
+        else:
+            kept = _keep_room(cluster, nominations, by, each, now) if each.nominated else _keep(cluster, by, each, now)
         if not kept:
             conflicts.append(each.pod.uid)
         elif each.member is not None and each.pod.containers:

@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("--pods", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=4)
     asked = parser.parse_args()
-    print(f"{_machine()}; {asked.nodes} nodes of 8 GPUs, {asked.pods} pods of 1 GPU, {asked.rounds} rounds", flush=True)
+    print(f"{machine()}; {asked.nodes} nodes of 8 GPUs, {asked.pods} pods of 1 GPU, {asked.rounds} rounds", flush=True)
     with TemporaryDirectory(prefix="pyscheduler-bench-") as folder:
         options = Options(root=Path(folder) / "plane", mode=Mode.REPLACE, simulator=False, service={"log_level": "warning"})
         with ControlPlane.start(options) as plane, Workspace(plane.api, "bench") as workspace:
@@ -124,7 +124,7 @@ def _report(turns: dict[str, list[Turn]]) -> None:
     print(f"ratio {medians[GPU_PROFILE] / medians[DEFAULT_PROFILE]:.2f}")
 
 
-def _machine() -> str:
+def machine() -> str:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
     return f"{sum(line.startswith('processor') for line in lines)} cores ({model})"

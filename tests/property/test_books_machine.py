@@ -289,7 +289,6 @@ def test_two_pods_on_one_gpu_count_as_two():
 # -- what the books do not keep yet ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.xfail(strict=True, reason="it is kept for ever, unless the watch shows the pod, and that it is gone")
 def test_end_of_an_attempt_is_forgotten_when_its_pod_is_heard_of_no_more():
     plan = planner(node("n1", FOUR))  # started anew, or the watch had a gap, when the pod was gone already
     plan.unreserve(attempt(2), PodUid("p"), bound_unknown=False, now=0.0)

@@ -10,7 +10,7 @@ from pyscheduler.core.holdings import HoldingState
 from pyscheduler.core.model import Code, PodRequest, PodUid
 from pyscheduler.core.planner import Planner
 from pyscheduler.core.refusals import Eligible
-from pyscheduler.core.replies import PlanAnswer
+from pyscheduler.core.replies import HeldByShim, PlanAnswer
 from tests.builders import attempt, bound, member, node, only, planner, pod, shown, uuids
 
 BOX = "hgx-h100"
@@ -495,3 +495,36 @@ def test_members_that_were_told_that_others_are_missing_are_told_when_that_has_c
     assert "needs 3 pods" in made.plan(pods[0]).verdict.reason
     made.now = 60.0
     assert made.due() == ["job-1"]
+
+
+def test_scheduler_that_missed_the_end_of_a_plan_is_told_at_its_resync():
+    made, pods = shim("a", "b"), members(2)
+    show(made, pods)
+    answer = made.plan(pods[0])
+    made.reserve(pods[0], answer)
+    held = made.planner.cluster.ledger.get(pods[0].uid)
+    assert held is not None
+    said = HeldByShim(pods[0], made.number, "a", held.gpus, doubtful=False, member=answer.member)
+    assert made.planner.resync(attempt(made.number), [said], 0.0).conflicts == ()
+    # The other is gone before it was reserved: the plan ends.
+    made.planner.cluster.forget_pod(pods[1].uid, 0.0)
+    made.planner.expire(0.0)
+    assert made.planner.resync(attempt(made.number), [said], 0.0).conflicts == ("job-0",)
+
+
+def test_plan_is_taken_up_by_a_service_that_starts_anew():
+    made, pods = shim("a", "b"), members(2)
+    show(made, pods)
+    answer = made.plan(pods[0])
+    made.reserve(pods[0], answer)
+    held = made.planner.cluster.ledger.get(pods[0].uid)
+    assert held is not None
+    anew = shim("a", "b")
+    anew.number = made.number
+    show(anew, pods)
+    said = HeldByShim(
+        pods[0], made.number, made.planner.cluster.table.names[held.node], held.gpus, doubtful=False, member=answer.member
+    )
+    anew.planner.resync(attempt(anew.number), [said], 0.0)
+    other = anew.plan(pods[1])
+    assert (other.verdict.code, other.member, other.node != held.node) == (Code.OK, answer.member, True)

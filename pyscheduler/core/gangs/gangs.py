@@ -226,6 +226,9 @@ class Gangs:
     def _current(self, pod: PodRequest, state: GangState, now: float) -> Plan | None:
         """Return the plan of the pod's group, unless it has to be made anew; the pod keeps its seat if it is good."""
         plan = self._plan_of(pod)
+        if plan is not None and not plan.let_go and self.plans.has_bound(plan):
+            plan = replace(plan, let_go=True)
+            self.plans.put(plan)
         if plan is None or pod.uid not in plan.seats:
             return plan
         good = plan.seats[pod.uid].node not in state.left_out(now) and self.plans.is_sound(plan, pod.uid)

@@ -44,22 +44,26 @@ class Keeping:
         self._cluster = cluster
         self._waiter: Waiter | None = None
         self._nodes = 0
-        self._looked = 0
+        self._looked = -1
 
     @property
     def nodes(self) -> int:
         """The nodes that are kept, as a bitmap."""
+        if self._waiter is not None and self._looked != self._cluster.generation:
+            # Those that are kept take no new pods: they only become cheaper, and are left for such as are free by now.
+            self._looked = self._cluster.generation
+            self._nodes = self._where(self._waiter.job, self._waiter.offer.eligible)
         return self._nodes
 
     def closed_to(self, priority: int, gang: GangKey | None = None) -> int:
         """Return the nodes that a pod of this priority may not have, as a bitmap."""
         if self._waiter is None or self._waiter.gang == gang or priority > self._waiter.priority:
             return 0
-        return self._nodes
+        return self.nodes
 
     def why(self) -> str:
         """Return what to say to those who would have fitted on the nodes that are kept."""
-        count = self._nodes.bit_count()
+        count = self.nodes.bit_count()
         waiter = self._waiter.gang if self._waiter else ""
         return f"{count} {'node is' if count == 1 else 'nodes are'} kept for the group {waiter}, which has waited longest"
 
@@ -67,13 +71,8 @@ class Keeping:
         """Keep nodes for the first of those that have waited too long: of the highest priority, then the longest."""
         starving = [waiter for waiter in waiters if now - waiter.since >= PATIENCE_S]
         first = min(starving, key=lambda waiter: (-waiter.priority, waiter.since, waiter.gang), default=None)
-        if first == self._waiter and (first is None or self._looked == self._cluster.generation):
-            return
-        # Those that are kept take no new pods: they only become cheaper, and are left for such as are free by now.
-        self._waiter, self._looked = first, self._cluster.generation
-        self._nodes = self._where(first.job, first.offer.eligible) if first is not None else 0
-        if not self._nodes:
-            self._waiter = None
+        if first != self._waiter:
+            self._waiter, self._nodes, self._looked = first, 0, -1
 
     def _where(self, job: Job, eligible: int) -> int:
         """Return the nodes on which the job needs the fewest GPUs to be freed; none if it would fit nowhere."""

@@ -58,7 +58,7 @@ class Maker:
             fewest = max(1, pods - spare) if at == 0 else pods
             nodes = list(dict.fromkeys(seat.node for seat in plan.seats.values()))
             job = self._seating.job(kind, pods, insists=insists)
-            found = self._found(job, fewest, offer, kind, nodes, plan.priority)
+            found = self._found(job, fewest, offer, kind, nodes, plan.priority, now)
             if isinstance(found, Refusal):
                 if plan.seats:
                     self._plans.end(plan)
@@ -71,17 +71,19 @@ class Maker:
     ) -> Plan | Unplaced:
         """Seat one member near the others."""
         job = self._seating.job(kind, 1, insists=False)
-        found = self._found(job, 1, offer, kind, self._anchors(others, kind.members[0], ranks), plan.priority)
+        found = self._found(job, 1, offer, kind, self._anchors(others, kind.members[0], ranks), plan.priority, now)
         return Unplaced(job, found) if isinstance(found, Refusal) else self._seat(plan, kind, found, ranks, now)
 
-    def _found(self, job: Job, fewest: int, offer: Offer, kind: Kind, nodes: Sequence[int], priority: int) -> Selection | Refusal:
+    def _found(
+        self, job: Job, fewest: int, offer: Offer, kind: Kind, nodes: Sequence[int], priority: int, now: float
+    ) -> Selection | Refusal:
         """Place members of one kind, round the nodes of those that are placed already; plans of lower priority give way."""
 
         def place() -> Selection | Refusal:
             return self._seating.near(job, offer, kind, nodes) if nodes else self._seating.whole(job, fewest, offer, kind)
 
         found = place()
-        if isinstance(found, Refusal) and self._yielding.make_room(priority, lambda: isinstance(place(), Selection)):
+        if isinstance(found, Refusal) and self._yielding.make_room(priority, lambda: isinstance(place(), Selection), now):
             found = place()
         return found
 

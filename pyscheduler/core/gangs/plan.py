@@ -79,6 +79,8 @@ class Plans:
         self._cluster = cluster
         self._plans: dict[GangKey, Plan] = {}
         self._by_id: dict[str, GangKey] = {}
+        # The last ones that ended: a scheduler may tell of them as if they lived.
+        self._dead: dict[str, None] = {}
         # What nobody takes is of no use for long: the scheduler refuses its members when they are reserved, or time out.
         self._ended: deque[str] = deque(maxlen=_ENDED_MAX)
 
@@ -118,10 +120,10 @@ class Plans:
         self.put(plan)
         return plan
 
-    def end(self, plan: Plan, *, at_once: bool = False) -> None:
+    def end(self, plan: Plan, *, at_once: float | None = None) -> None:
         """End a plan of which nobody was let go: what it holds is free.
 
-        What is reserved is so when the scheduler gives it back, who counts on it until then; or `at_once`.
+        What is reserved is so when the scheduler gives it back, who counts on it until then; or `at_once`, at this time.
         """
         ledger = self._cluster.ledger
         for uid in plan.seats:
@@ -131,14 +133,23 @@ class Plans:
             if held.state is HoldingState.PLANNED:
                 self._cluster.refresh(ledger.drop(held))
             elif held.state is HoldingState.RESERVED:
-                self._cluster.refresh(ledger.end_attempt(held) if at_once else ledger.promise(replace(held, plan="")))
+                self._cluster.refresh(
+                    ledger.end_attempt(held, at_once) if at_once is not None else ledger.promise(replace(held, plan=""))
+                )
         self.forget(plan)
         self._ended.append(plan.id)
+        self._dead[plan.id] = None
+        if len(self._dead) > _ENDED_MAX:
+            del self._dead[next(iter(self._dead))]
 
     def forget(self, plan: Plan) -> None:
         """Forget a plan; what its members hold stays."""
         self._plans.pop(plan.gang, None)
         self._by_id.pop(plan.id, None)
+
+    def has_ended(self, plan_id: str) -> bool:
+        """Tell whether a plan has ended, as far back as that is remembered."""
+        return plan_id in self._dead
 
     def take_ended(self) -> list[str]:
         """Return the plans that have ended since the last call."""

@@ -22,7 +22,7 @@ class Yielding:
         self._cluster = cluster
         self._plans = plans
 
-    def make_room(self, priority: int, fits: Callable[[], bool]) -> bool:
+    def make_room(self, priority: int, fits: Callable[[], bool], now: float) -> bool:
         """End plans of lower priority until the job fits, and no more than it needs. Return whether it does; if not, none ends."""
         hidden: list[tuple[Plan, list[Holding]]] = []
         for plan in self._lower(priority):
@@ -42,7 +42,7 @@ class Yielding:
                 self._hide(plan)
         for plan, holdings in hidden:
             self._show(holdings)
-            self._plans.end(plan, at_once=True)
+            self._plans.end(plan, at_once=now)
         return True
 
     def open_to(self, priority: int, shape: Shape) -> list[int]:
@@ -58,9 +58,9 @@ class Yielding:
                 found.append((key, self._cluster.table.names[node], node))
         return [node for *_, node in sorted(found)]
 
-    def give_way(self, node: int, priority: int, shape: Shape) -> bool:
+    def give_way(self, node: int, priority: int, shape: Shape, now: float) -> bool:
         """End the plans that keep a pod of this priority from the node. Return whether it fits then."""
-        return self.make_room(priority, lambda: self._cluster.state(node).key(shape) is not None)
+        return self.make_room(priority, lambda: self._cluster.state(node).key(shape) is not None, now)
 
     def _lower(self, priority: int) -> list[Plan]:
         lower = [plan for plan in self._plans.all() if plan.priority < priority and not self._may_be_let_go(plan)]

@@ -51,5 +51,5 @@ def _check_nothing_remembered(world: World) -> None:
     world.api.delete(world.api.create("last", OURS, REQUESTS[0]))
     catch_up(world)
     # The ends of their attempts are not forgotten yet: `test_end_of_an_attempt_is_forgotten_when_its_pod_is_heard_of_no_more`.
-    count, where = most_remembered(world.service.planner, world.api.pods.keys(), but="_ended")
+    count, where = most_remembered(world.service.planner, world.api.pods.keys())
     demand(count <= _REMEMBERED_MAX, "{} pods are long gone and remembered in {}", count, where)

@@ -8,8 +8,8 @@ from collections.abc import Set as AbstractSet
 __all__ = ["most_remembered"]
 
 
-def most_remembered(root: object, uids: AbstractSet[str], *, but: str = "") -> tuple[int, str]:
-    """Return how many of these UIDs the collection names that names the most, and where it is; `but` attributes of this name."""
+def most_remembered(root: object, uids: AbstractSet[str]) -> tuple[int, str]:
+    """Return how many of these UIDs the collection names that names the most, and where it is."""
     most, seen, left = (0, ""), set[int](), [(root, type(root).__name__)]
     while left:
         each, where = left.pop()
@@ -18,11 +18,11 @@ def most_remembered(root: object, uids: AbstractSet[str], *, but: str = "") -> t
         seen.add(id(each))
         if isinstance(each, Collection) and not isinstance(each, str | bytes):
             most = max(most, (sum(isinstance(item, str) and item in uids for item in each), where))
-        left += _parts(each, where, but)
+        left += _parts(each, where)
     return most
 
 
-def _parts(thing: object, where: str, but: str) -> Iterable[tuple[object, str]]:
+def _parts(thing: object, where: str) -> Iterable[tuple[object, str]]:
     if isinstance(thing, Mapping):
         return [(part, where) for pair in thing.items() for part in pair]
     if isinstance(thing, list | tuple | AbstractSet):
@@ -30,4 +30,4 @@ def _parts(thing: object, where: str, but: str) -> Iterable[tuple[object, str]]:
     if not type(thing).__module__.startswith("pyscheduler."):
         return []
     names = [*getattr(thing, "__dict__", {}), *(name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ()))]
-    return [(getattr(thing, name, None), f"{where}.{name}") for name in names if name != but]
+    return [(getattr(thing, name, None), f"{where}.{name}") for name in names]
