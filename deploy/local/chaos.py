@@ -33,9 +33,7 @@ _FABRIC: Final = ("leaf-1", "spine-1")
 # Pods that come just before a fault, so that it meets Bindings under way, and while it lasts, so that somebody waits.
 _BEFORE: Final = 3
 _MEANWHILE: Final = 3
-# After the API server is back kube-scheduler looks for it only now and then: its watches wait for 0.8 s, and for twice as long
-# after each failure, up to 30 s and as much again by chance (client-go, tools/cache/reflector.go).
-_NEXT_BIND_S: Final = 75.0
+_NEXT_BIND_S: Final = 30.0
 # A pod that waits longer with room and without a fault is parked: a Binding whose answer was lost is waited for for 75 s
 # (plugin_shim/gputopology/settle.go), and then the scheduler's own backoff is 10 s at most.
 _PARKED_S: Final = 100.0
