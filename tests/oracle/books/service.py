@@ -265,7 +265,9 @@ class Service:
         before = set(room.victims) if room and room.node == node else set()
         demand(node in nodes, "Preempt of {} names {}, which it was not asked about", pod.uid, node)
         demand(model.may_go(wants, node, set(found.victims) - before), "{} may not have {} evicted", pod.uid, found.victims)
-        self._check_need(wants, node, before.union(found.victims, model.leaving(node)))
+        if found.victims or not before:
+            # Who was named before may stay after all: where the pod fits without, others give way instead.
+            self._check_need(wants, node, before.union(found.victims, model.leaving(node)))
         self._follow_rooms({*model.giving_way(node, wants), pod.uid})
         self._check_room(model.free_without(wants, node, before.union(found.victims)), wants, node, found.gpus)
         model.nominated(wants, self._room(pod, number, node, frozenset(found.gpus)))
