@@ -15,6 +15,7 @@ from pyscheduler.core.gangs.plan import PLAN_S
 from pyscheduler.core.holdings import HoldingState
 from pyscheduler.core.model import Code, PodRequest, PodUid
 from pyscheduler.core.planner import Planner
+from pyscheduler.core.replies import PlanMember
 from tests.builders import attempt, bound, member, node, only, planner, shown
 
 BOX = "hgx-h100"
@@ -85,17 +86,20 @@ class World:
         reserved = self.planner.reserve(attempt(self.number), pod, answer.node, self.now)
         if reserved.verdict.code is not Code.OK or reserved.member is None:
             return
-        plan = reserved.member.plan
-        group = reserved.member.group.removeprefix("default/")
-        if reserved.member.needed == 0:
-            assert plan in self.let_go or group in {mine for _, mine in self.bound.values()}, f"{group} has not started"
+        self.come(pod, reserved.member)
+
+    def come(self, pod: PodRequest, mine: PlanMember) -> None:
+        """A member comes to Permit."""
+        plan, group = mine.plan, mine.group.removeprefix("default/")
+        if mine.needed == 0:
+            assert plan in self.let_go or group in {started for _, started in self.bound.values()}, f"{group} has not started"
         members = self.came.setdefault(plan, {})
         members[pod.uid] = self.number
         if plan in self.ended:
             self.end(plan)
-        elif plan in self.let_go or len(members) >= reserved.member.needed:
+        elif plan in self.let_go or len(members) >= mine.needed:
             self.let_go.add(plan)
-            for uid, _ in list(members.items()):
+            for uid in list(members):
                 self.bind(plan, uid)
 
     def bind(self, plan: str, uid: str) -> None:
