@@ -129,13 +129,12 @@ class GangTables:
     def _replace(self, path: str, wanted: dict[str, Any], table: GangTable) -> None:
         """Write in place of the ConfigMap that is there, if it is ours, and says less."""
         name = wanted["metadata"]["name"]
-        items = self._api.get(path, {"fieldSelector": f"metadata.name={name}"})["items"]
-        if not items:
-            raise KubernetesError(f"ConfigMap {name} was deleted just now: written again")
-        if not is_ours(items[0]):
+        # If it was deleted just now that fails, and is tried again.
+        there = self._api.get(f"{path}/{name}")
+        if not is_ours(there):
             remedy = "there is a ConfigMap of this name that somebody else made: rename it, or the group"
             self._logger.warning("table of a group not written", group=str(table.gang), error=f"{name}: {remedy}")
-        elif adds(wanted, items[0]):
+        elif adds(wanted, there):
             # With the version that was read: if somebody wrote it since, it is read again.
-            version = items[0]["metadata"]["resourceVersion"]
+            version = there["metadata"]["resourceVersion"]
             self._api.put(f"{path}/{name}", {**wanted, "metadata": {**wanted["metadata"], "resourceVersion": version}})

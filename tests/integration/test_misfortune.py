@@ -208,7 +208,7 @@ def test_watch_that_is_always_ended_at_once_is_asked_for_ever_more_seldom(little
     little.fault("things", "watch", *[Exchange.begin] * 8)
     seen = watch(patience)
     little.wait("things", "watch", 9)
-    assert patience.waited == [0.2, 0.4, 0.8, 1.6, 3.2, 3.2, 3.2, 3.2]
+    assert patience.waited == [0.2, 0.4, 0.8, 0.8, 0.8, 0.8, 0.8, 0.8]
     little.put("things", thing("a"))
     seen.things.wait("a")
     assert seen.things.lists == 1

@@ -49,10 +49,11 @@ class Store:
             raise KubernetesError(f"{path} answered 409 (the object has been modified): retried")
         self._put("update", path, body)
 
-    def get(self, path: str, query: dict[str, str]) -> dict[str, Any]:
-        self._refuse("list", query["fieldSelector"])
-        name = query["fieldSelector"].removeprefix("metadata.name=")
-        return {"items": [copy.deepcopy(found)] if (found := self.objects.get(f"{path}/{name}")) else []}
+    def get(self, path: str) -> dict[str, Any]:
+        self._refuse("get", path)
+        if path not in self.objects:
+            raise KubernetesError(f"{path} answered 404: retried")
+        return copy.deepcopy(self.objects[path])
 
     def data(self, name: str = "train-ranks") -> dict[str, str]:
         return dict(self.objects[f"{PATH}/{name}"]["data"])
@@ -353,19 +354,19 @@ def test_failure_of_one_table_does_not_hold_up_the_others(store: Store, writer: 
     assert (store.writes(), [line["group"] for line in logs]) == (["create"], ["team/broken"])
 
 
-def test_table_that_was_changed_or_deleted_meanwhile_is_read_again(store: Store, writer: Writer):
+def test_table_that_was_changed_meanwhile_is_read_again(store: Store, writer: Writer):
     writer.write(table(row(0)))
     writer.now += 2.0
-    listed = store.get
+    read = store.get
 
-    def changes_afterwards(path: str, query: dict[str, str]) -> dict[str, Any]:
-        found = listed(path, query)
+    def changes_afterwards(path: str) -> dict[str, Any]:
+        found = read(path)
         store.objects[f"{PATH}/train-ranks"]["metadata"]["resourceVersion"] = "999"
         return found
 
     store.get = changes_afterwards  # type: ignore[method-assign]
     writer.write(table(row(0), row(1)))
-    store.get = listed  # type: ignore[method-assign]
+    store.get = read  # type: ignore[method-assign]
     assert store.writes() == ["create"]
     writer.now += 2.0
     writer.look()
