@@ -162,14 +162,15 @@ def test_member_that_other_plugins_refuse_everywhere_keeps_the_whole_group_from_
     assert each_gpu_once(running(workspace, add_group(workspace, "other", 3)))
 
 
-def test_group_of_higher_priority_runs_first(control_plane: ControlPlane, workspace: Workspace) -> None:
+def test_group_that_waits_for_room_runs_when_there_is_room(control_plane: ControlPlane, workspace: Workspace) -> None:
     known(control_plane, workspace.add_nodes(BOX, 2))
     workspace.add_pod("blocker", workspace.pod_spec(8))
     workspace.wait_phase("blocker", "Running")
-    low = add_group(workspace, "low", 2)
-    workspace.wait_event(low[0], "needs 2 pods")
+    pods = add_group(workspace, "train", 2)
+    for pod in pods:
+        workspace.wait_event(pod, "needs 2 pods")
     workspace.delete_pod("blocker")
-    assert each_gpu_once(running(workspace, low))
+    assert each_gpu_once(running(workspace, pods))
 
 
 def test_planned_gpu_that_a_pod_of_another_scheduler_takes_brings_a_new_plan(
