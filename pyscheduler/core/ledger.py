@@ -4,8 +4,9 @@ The rules of the books, one method per event. Each returns the set of nodes
 whose holdings changed, so that the caller derives just those anew.
 
 Invariants
-    A pod has at most one holding. Two reserved, doubtful or bound holdings never
-    name one GPU of one node, unless the node's agent says so. An attempt that is older than the newest
+    A pod has at most one holding. Two bound holdings never name one GPU of one node, unless the
+    node's agent says so; a reservation shares one only with what was bound, or taken up from a
+    scheduler, since it was made. An attempt that is older than the newest
     one seen of its pod, or of an older shim session, changes nothing.
 
 Concurrency contract: one writer; readers hold the same lock.
