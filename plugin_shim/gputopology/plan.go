@@ -27,7 +27,7 @@ func (p *Plugin) planFor(ctx context.Context, c *cycle, pod *v1.Pod, nodes []fwk
 		return nil, p.failed(pod, err)
 	}
 	p.link.waiting.told(pod.UID, untold)
-	c.verdict = verdict{table: t, generation: answer.GetGeneration(), unresolvable: answer.GetUnresolvable()}
+	c.verdict = verdict{table: t, generation: answer.GetGeneration()}
 	klog.FromContext(ctx).V(4).Info("Plan answered", logPod, klog.KObj(pod), logPodUID, pod.UID, logAttempt, c.attempt.GetNumber(),
 		logVerdict, answer.GetVerdict().GetCode(), logGeneration, answer.GetGeneration(), logPlan, answer.GetMember().GetPlan())
 	if answer.GetVerdict().GetCode() == pb.Verdict_CODE_OK {

@@ -118,6 +118,8 @@ class PluginServicer(scheduler_pb2_grpc.SchedulerPluginServicer):
         if pod.membership is None:
             raise codec.BadRequest("pod.membership: says nothing of a group")
         refused = frozenset(request.refused_nodes)
+        if pod.membership.problems:
+            fields["problems"] = list(pod.membership.problems)
         fields.update(pod=f"{pod.namespace}/{pod.name}", uid=pod.uid, attempt=attempt.number, group=str(pod.membership.gang))
         with self._lock:
             table = self._planner.cluster.table

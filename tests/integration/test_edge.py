@@ -320,3 +320,43 @@ def test_file_that_is_no_socket_is_not_removed(tmp_path: Path) -> None:
     with pytest.raises(ServeError, match="file of another kind"):
         Edge(tmp_path / "s.sock")
     assert (tmp_path / "s.sock").read_text() == "precious"
+
+
+def _member(**labels: str) -> scheduler_pb2.Pod:
+    labels = {"pyscheduler.io/group": "train", "pyscheduler.io/min-members": "1", **labels}
+    pod = _pod(gpus=8)
+    pod.membership.CopyFrom(scheduler_pb2.Membership(labels=labels))
+    return pod
+
+
+def _plan(edge: Edge, pod: scheduler_pb2.Pod) -> scheduler_pb2.PlanResponse:
+    eligible = scheduler_pb2.NodeSet(epoch=1, bitmap=b"\x03", known=2)
+    return edge.stub.Plan(scheduler_pb2.PlanRequest(attempt=_attempt(), pod=pod, eligible=eligible, room=b"\x01\x01"))
+
+
+def test_member_of_a_group_is_given_its_place_and_its_rank(edge: Edge) -> None:
+    planned = _plan(edge, _member())
+    assert (planned.verdict.code, planned.HasField("node")) == (scheduler_pb2.Verdict.CODE_OK, True)
+    assert (planned.member.group, planned.member.needed) == ("ns/train", 1)
+    reserved = edge.stub.Reserve(scheduler_pb2.ReserveRequest(attempt=_attempt(), pod=_member(), epoch=1, node=planned.node))
+    assert reserved.member == planned.member
+    assert reserved.annotations["pyscheduler.io/rank"] == "0"
+
+
+def test_plan_that_ends_gives_everything_back(edge: Edge) -> None:
+    planned = _plan(edge, _member())
+    outcome = scheduler_pb2.UnreserveRequest.OUTCOME_NOT_BOUND
+    request = {"attempt": _attempt(), "pod_uid": "u1", "outcome": outcome, "ended_plan": planned.member.plan}
+    edge.stub.Unreserve(scheduler_pb2.UnreserveRequest(**request))  # type: ignore[arg-type]
+    assert [edge.planner.cluster.state(node).free for node in (0, 1)] == [8, 8]
+
+
+def test_plan_for_a_pod_without_a_group_breaks_the_contract(edge: Edge) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        _plan(edge, _pod())
+    assert "membership" in str(caught.value.details())
+
+
+def test_labels_that_name_two_groups_are_told_in_the_log(edge: Edge) -> None:
+    _plan(edge, _member(**{"scheduling.x-k8s.io/pod-group": "other"}))
+    assert any("names the group train" in str(call) for call in edge.log.calls)

@@ -64,7 +64,7 @@ class Membership:
     one_pod_per_node, same_model
         As in `Job`.
     problems
-        What of the labels is contradictory or cannot be read, one sentence each, for an Event. What is left out of use is said.
+        What of the labels is contradictory or cannot be read, one sentence each, for the log. What is left out of use is said.
     refusal
         Why the pod cannot be placed: a hard wish of it cannot be read. Empty if nothing stands against it.
     """

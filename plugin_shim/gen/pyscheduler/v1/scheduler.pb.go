@@ -1182,9 +1182,7 @@ type PlanResponse struct {
 	// Index in the node table. Absent for a member without GPUs: it may go anywhere.
 	Node *uint32 `protobuf:"varint,5,opt,name=node,proto3,oneof" json:"node,omitempty"`
 	// Set if the verdict is CODE_OK.
-	Member *PlanMember `protobuf:"bytes,6,opt,name=member,proto3" json:"member,omitempty"`
-	// As in FilterResponse: for preemption, where the verdict is CODE_UNSCHEDULABLE. Set by the service.
-	Unresolvable  []byte `protobuf:"bytes,7,opt,name=unresolvable,proto3" json:"unresolvable,omitempty"`
+	Member        *PlanMember `protobuf:"bytes,6,opt,name=member,proto3" json:"member,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1257,13 +1255,6 @@ func (x *PlanResponse) GetNode() uint32 {
 func (x *PlanResponse) GetMember() *PlanMember {
 	if x != nil {
 		return x.Member
-	}
-	return nil
-}
-
-func (x *PlanResponse) GetUnresolvable() []byte {
-	if x != nil {
-		return x.Unresolvable
 	}
 	return nil
 }
@@ -1741,7 +1732,7 @@ type UnreserveRequest struct {
 	PodUid  string                   `protobuf:"bytes,2,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
 	Outcome UnreserveRequest_Outcome `protobuf:"varint,3,opt,name=outcome,proto3,enum=pyscheduler.v1.UnreserveRequest_Outcome" json:"outcome,omitempty"`
 	// The plan that ends whole by this, before any of its members was let go: because one failed, or the wait took too
-	// long. Empty if there is none, or its members had been let go.
+	// long. Empty if there is none, or its members had been let go: without it the service takes a member for let go.
 	EndedPlan     string `protobuf:"bytes,4,opt,name=ended_plan,json=endedPlan,proto3" json:"ended_plan,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2336,7 +2327,7 @@ const file_pyscheduler_v1_scheduler_proto_rawDesc = "" +
 	"\x03pod\x18\x02 \x01(\v2\x13.pyscheduler.v1.PodR\x03pod\x123\n" +
 	"\beligible\x18\x03 \x01(\v2\x17.pyscheduler.v1.NodeSetR\beligible\x12\x12\n" +
 	"\x04room\x18\x04 \x01(\fR\x04room\x12#\n" +
-	"\rrefused_nodes\x18\x05 \x03(\tR\frefusedNodes\"\x90\x02\n" +
+	"\rrefused_nodes\x18\x05 \x03(\tR\frefusedNodes\"\xec\x01\n" +
 	"\fPlanResponse\x121\n" +
 	"\averdict\x18\x01 \x01(\v2\x17.pyscheduler.v1.VerdictR\averdict\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x1d\n" +
@@ -2346,8 +2337,7 @@ const file_pyscheduler_v1_scheduler_proto_rawDesc = "" +
 	"generation\x18\x04 \x01(\x04R\n" +
 	"generation\x12\x17\n" +
 	"\x04node\x18\x05 \x01(\rH\x00R\x04node\x88\x01\x01\x122\n" +
-	"\x06member\x18\x06 \x01(\v2\x1a.pyscheduler.v1.PlanMemberR\x06member\x12\"\n" +
-	"\funresolvable\x18\a \x01(\fR\funresolvableB\a\n" +
+	"\x06member\x18\x06 \x01(\v2\x1a.pyscheduler.v1.PlanMemberR\x06memberB\a\n" +
 	"\x05_node\"5\n" +
 	"\tCandidate\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\rR\x04node\x12\x14\n" +

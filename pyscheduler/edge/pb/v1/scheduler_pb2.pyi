@@ -203,22 +203,20 @@ class PlanRequest(_message.Message):
     def __init__(self, attempt: _Optional[_Union[Attempt, _Mapping]] = ..., pod: _Optional[_Union[Pod, _Mapping]] = ..., eligible: _Optional[_Union[NodeSet, _Mapping]] = ..., room: _Optional[bytes] = ..., refused_nodes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class PlanResponse(_message.Message):
-    __slots__ = ("verdict", "epoch", "table_size", "generation", "node", "member", "unresolvable")
+    __slots__ = ("verdict", "epoch", "table_size", "generation", "node", "member")
     VERDICT_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     TABLE_SIZE_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     MEMBER_FIELD_NUMBER: _ClassVar[int]
-    UNRESOLVABLE_FIELD_NUMBER: _ClassVar[int]
     verdict: Verdict
     epoch: int
     table_size: int
     generation: int
     node: int
     member: PlanMember
-    unresolvable: bytes
-    def __init__(self, verdict: _Optional[_Union[Verdict, _Mapping]] = ..., epoch: _Optional[int] = ..., table_size: _Optional[int] = ..., generation: _Optional[int] = ..., node: _Optional[int] = ..., member: _Optional[_Union[PlanMember, _Mapping]] = ..., unresolvable: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, verdict: _Optional[_Union[Verdict, _Mapping]] = ..., epoch: _Optional[int] = ..., table_size: _Optional[int] = ..., generation: _Optional[int] = ..., node: _Optional[int] = ..., member: _Optional[_Union[PlanMember, _Mapping]] = ...) -> None: ...
 
 class Candidate(_message.Message):
     __slots__ = ("node", "score")
