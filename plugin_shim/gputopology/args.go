@@ -24,6 +24,9 @@ const (
 	socketPathMax = 107
 	// timeoutMax bounds what one call may hold up: all pods of all profiles wait meanwhile.
 	timeoutMax = 10 * time.Second
+	// vcudaCore is what Tencent's device plugin offers, 100 for a card: github.com/tkestack/gpu-manager, README.md, "Pod
+	// template example".
+	vcudaCore = "tencent.com/vcuda-core"
 	// permitTimeoutMax is the framework's own limit of a wait in Permit.
 	permitTimeoutMax = 15 * time.Minute
 )
@@ -34,6 +37,8 @@ type Args struct {
 	Endpoint string `json:"endpoint"`
 	// Resources are the extended resources that the service decides about. Pods that ask for none of them are left alone.
 	Resources []string `json:"resources"`
+	// UnitsPerGPU says how many units of a resource are one whole GPU; 1 where nothing is said. The service has the same.
+	UnitsPerGPU map[string]int64 `json:"unitsPerGPU"`
 	// OnUnavailable says what happens to GPU pods while the service is away: "closed" (they wait) or
 	// "fallback" (GPUs are only counted, and the pod is marked as advisory).
 	OnUnavailable string `json:"onUnavailable"`
@@ -49,7 +54,8 @@ type Args struct {
 
 func defaultArgs() Args {
 	return Args{
-		Resources:     []string{"nvidia.com/gpu", "amd.com/gpu"},
+		Resources:     []string{"nvidia.com/gpu", "amd.com/gpu", vcudaCore},
+		UnitsPerGPU:   map[string]int64{vcudaCore: 100},
 		OnUnavailable: unavailableClosed,
 		FilterTimeout: metav1.Duration{Duration: 250 * time.Millisecond},
 		PlanTimeout:   metav1.Duration{Duration: time.Second},
@@ -98,6 +104,7 @@ func (a *Args) fields() map[string]any {
 	return map[string]any{
 		"endpoint":      &a.Endpoint,
 		"resources":     &a.Resources,
+		"unitsPerGPU":   &a.UnitsPerGPU,
 		"onUnavailable": &a.OnUnavailable,
 		"filterTimeout": &a.FilterTimeout,
 		"planTimeout":   &a.PlanTimeout,
@@ -136,6 +143,7 @@ func (a *Args) validate(path *field.Path) field.ErrorList {
 			errs = append(errs, field.Invalid(path.Child("resources").Index(i), resource, "must be an extended resource, such as nvidia.com/gpu"))
 		}
 	}
+	errs = append(errs, a.validateUnits(path.Child("unitsPerGPU"))...)
 	if allowed := []string{unavailableClosed, unavailableFallback}; !slices.Contains(allowed, a.OnUnavailable) {
 		errs = append(errs, field.NotSupported(path.Child("onUnavailable"), a.OnUnavailable, allowed))
 	}
@@ -143,6 +151,23 @@ func (a *Args) validate(path *field.Path) field.ErrorList {
 	errs = append(errs, validateTimeout(a.PlanTimeout, timeoutMax, path.Child("planTimeout"))...)
 	errs = append(errs, validateTimeout(a.CallTimeout, timeoutMax, path.Child("callTimeout"))...)
 	return append(errs, validateTimeout(a.PermitTimeout, permitTimeoutMax, path.Child("permitTimeout"))...)
+}
+
+func (a *Args) validateUnits(path *field.Path) field.ErrorList {
+	if a.UnitsPerGPU == nil {
+		return field.ErrorList{field.Required(path, "name how many units of a resource are one GPU, such as {"+vcudaCore+": 100}, or leave the key out")}
+	}
+	var errs field.ErrorList
+	builtIn := defaultArgs().UnitsPerGPU
+	for _, resource := range slices.Sorted(maps.Keys(a.UnitsPerGPU)) {
+		if units := a.UnitsPerGPU[resource]; units < 1 {
+			errs = append(errs, field.Invalid(path.Key(resource), units, "must be a whole number from 1: how many units are one GPU"))
+		}
+		if _, known := builtIn[resource]; !known && !slices.Contains(a.Resources, resource) {
+			errs = append(errs, field.Invalid(path.Key(resource), a.UnitsPerGPU[resource], "is not one of resources: add it there"))
+		}
+	}
+	return errs
 }
 
 func validateEndpoint(endpoint string, path *field.Path) field.ErrorList {

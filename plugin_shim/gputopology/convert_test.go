@@ -45,7 +45,7 @@ func TestDescribe(t *testing.T) {
 		},
 		Settings: map[string]string{"pyscheduler.io/max-link": "1", "pyscheduler.io/same-numa": "true"},
 	}
-	if got := describe(pod, bothResources); !proto.Equal(got, want) {
+	if got := describe(pod, bothResources, nil); !proto.Equal(got, want) {
 		t.Errorf("got  %v\nwant %v", got, want)
 	}
 }
@@ -55,8 +55,12 @@ func TestRequestedReadsLimitsAndCutsWhatNoNodeHas(t *testing.T) {
 	if got := requested(limited, "nvidia.com/gpu"); got != 3 {
 		t.Errorf("got %d, want the limit 3", got)
 	}
-	if got := requested(asking("c", map[v1.ResourceName]string{"nvidia.com/gpu": "9e18"}), "nvidia.com/gpu"); got != math.MaxUint32 {
-		t.Errorf("got %d, want the largest number", got)
+	for name, units := range map[string]map[string]int64{"one": nil, "a hundred": {"nvidia.com/gpu": 100}} {
+		c := asking("c", map[v1.ResourceName]string{"nvidia.com/gpu": "9e18"})
+		got := requestsOf(c, pb.ContainerRequest_KIND_APP, []string{"nvidia.com/gpu"}, units)
+		if len(got) != 1 || got[0].GetGpus() != math.MaxUint32 {
+			t.Errorf("units of %s: got %v, want the largest number", name, got)
+		}
 	}
 }
 

@@ -57,7 +57,7 @@ func (p *Plugin) podChanged(_ klog.Logger, _ *v1.Pod, oldObj, newObj any) (fwk.Q
 	if !isPod || !isStillPod {
 		return fwk.Queue, fmt.Errorf("an update of a pod from %T to %T", oldObj, newObj)
 	}
-	if proto.Equal(describe(before, p.args.Resources), describe(after, p.args.Resources)) &&
+	if proto.Equal(p.describe(before), p.describe(after)) &&
 		apiequality.Semantic.DeepEqual(wishesOf(before), wishesOf(after)) {
 		return fwk.QueueSkip, nil
 	}

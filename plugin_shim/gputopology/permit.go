@@ -42,9 +42,12 @@ func (p *Plugin) leavePlan(c *cycle, pod *v1.Pod) string {
 	return c.member.GetPlan()
 }
 
-// PostBind ends what is remembered of a member.
+// PostBind ends what is remembered of a member, and tells of a pod that was left alone: once, since it is bound once.
 func (p *Plugin) PostBind(_ context.Context, state fwk.CycleState, pod *v1.Pod, _ string) {
-	if c := readCycle(state); c != nil && c.member != nil {
+	switch c := readCycle(state); {
+	case c == nil:
+		p.tellLeftAlone(pod)
+	case c.member != nil:
 		p.link.gangs.bound(pod.UID, c.member)
 		p.link.waiting.forget(pod.UID)
 	}

@@ -18,16 +18,18 @@ const reasonWiden = "The nodes with the best GPUs lack something else: all nodes
 // may have to go: for GPUs the service says which, for other pods the in-tree
 // preemption does. Where GPUs are what lacks and no eviction helps, plugins that
 // come after ours could only evict in vain, and are stopped (by UnschedulableAndUnresolvable).
-// For a member of a group nobody is evicted: room for one alone does not help it.
+// For a member of a group pods are evicted only if that makes room for the whole group: room for one alone does not help it.
 func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, statuses fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	c := readCycle(state)
 	switch {
-	case c == nil && asksForGPUs(pod, p.args.Resources):
+	case c == nil && asksForGPUs(pod, p.args.Resources) && !p.leavesAlone(pod):
 		return nil, fwk.NewStatus(fwk.Unschedulable) // Refused before the service was asked.
 	case c == nil || c.countsNothing():
 		return p.preemption.PostFilter(ctx, state, pod, statuses)
 	case c.kind == cyclePlanned:
 		return nil, p.replan(ctx, c, pod, statuses)
+	case c.preempt:
+		return nil, p.preemptForGroup(ctx, c, pod)
 	case c.pod.GetMembership() != nil:
 		return nil, c.stillRefused()
 	case c.kind == cycleNarrow:

@@ -30,6 +30,8 @@ var (
 // a pod that belongs to a group it asks for the pod's place in the group's plan.
 func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	switch asks, grouped := asksForGPUs(pod, p.args.Resources), pod.Spec.SchedulingGroup != nil; {
+	case p.leavesAlone(pod):
+		return nil, fwk.NewStatus(fwk.Skip)
 	case asks && grouped:
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, reasonSchedulingGroup)
 	case !asks && (grouped || !isMember(pod)):
@@ -39,7 +41,7 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 	if p.link.books.isDoubtful(pod.UID) {
 		return nil, p.failed(pod, errDoubtful)
 	}
-	c := &cycle{attempt: p.link.books.begin(), pod: describe(pod, p.args.Resources), verdict: verdict{table: p.link.tables.current()}}
+	c := &cycle{attempt: p.link.books.begin(), pod: p.describe(pod), verdict: verdict{table: p.link.tables.current()}}
 	state.Write(stateKey, c)
 	if c.pod.GetMembership() != nil {
 		return p.planFor(ctx, c, pod, nodes)

@@ -11,7 +11,7 @@ import (
 // GPUs from the next, and members of groups, since each has its own place. It
 // leaves it on for all others.
 func (p *Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *fwk.Status) {
-	if asksForGPUs(pod, p.args.Resources) || isMember(pod) {
+	if !p.leavesAlone(pod) && (asksForGPUs(pod, p.args.Resources) || isMember(pod)) {
 		return nil, fwk.NewStatus(fwk.Unschedulable, "GPUs and places in a group are chosen for each pod alone")
 	}
 	return nil, nil

@@ -41,7 +41,7 @@ class Report:
 
 def lint_cluster(config: Config, now: float) -> Report:
     """Read the cluster and check it. Runs in a process of its own: it takes seconds, and memory that is not needed after."""
-    records, beside = survey(ApiServer(config.kubeconfig), config).records(config.resources, config.fabric, config.weights, now)
+    records, beside = survey(ApiServer(config.kubeconfig), config).records(config.reader(), config.fabric, config.weights, now)
     read = {finding for record in records for finding in record.findings}
     found = lint(records, beside)
     counts = Counter((finding.code, finding.severity.value) for finding in found)

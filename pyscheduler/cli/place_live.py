@@ -14,7 +14,6 @@ from pyscheduler.core.findings import Finding
 from pyscheduler.core.model import PodFacts
 from pyscheduler.errors import KubernetesError
 from pyscheduler.readers.lists import pod_page
-from pyscheduler.readers.objects import ObjectReader
 
 __all__ = ["live"]
 
@@ -42,7 +41,7 @@ def live(kubeconfig: str | None, config: Config, resource: str | None) -> Scene:
 
 def _pods(api: ApiServer, config: Config) -> tuple[list[PodFacts], list[Finding]]:
     """Return the pods that hold or want GPUs, and those that cannot be read."""
-    reader = ObjectReader(config.resources)
+    reader = config.reader()
     query = {"fieldSelector": _LIVE, "limit": str(PAGE)}
     pods: list[PodFacts] = []
     unread: list[Finding] = []

@@ -20,7 +20,6 @@ from pyscheduler.core.findings import Finding
 from pyscheduler.core.model import NodeFacts, PodFacts, binding_order
 from pyscheduler.core.record import NodeRecord
 from pyscheduler.readers.cluster_objects import ClusterObjects
-from pyscheduler.readers.objects import ObjectReader
 
 __all__ = ["of_file", "scene_of", "unread_pod"]
 
@@ -46,7 +45,7 @@ def of_file(file: str, raw: Any, config: Config, resource: str | None) -> Scene:
         If there is no Node among them, or as `scene_of`.
 
     """
-    objects, reader = ClusterObjects(), ObjectReader(config.resources)
+    objects, reader = ClusterObjects(), config.reader()
     pods: list[PodFacts] = []
     findings: list[Finding] = []
     seen = 0
@@ -96,7 +95,7 @@ def scene_of(
         If they have several GPU resources and none is named, or not the one that is.
 
     """
-    records, about = objects.records(config.resources, config.fabric, config.weights, time.time())
+    records, about = objects.records(config.reader(), config.fabric, config.weights, time.time())
     nodes = _facts(records, config)
     cluster = Cluster(epoch=1, scheduler_name=config.scheduler_name)
     for facts in nodes:

@@ -45,7 +45,7 @@ def lint(
 
     loaded = Config.load(config)
     objects = cluster_of(files) if files else _live(kubeconfig, loaded)
-    records, beside = objects.records(loaded.resources, loaded.fabric, loaded.weights, time.time())
+    records, beside = objects.records(loaded.reader(), loaded.fabric, loaded.weights, time.time())
     findings = check(records, beside)
     if output == "json":
         typer.echo(json.dumps(_document(records, findings), ensure_ascii=True))

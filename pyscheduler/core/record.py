@@ -30,6 +30,8 @@ class NodeRecord:
         Its node document; that of a preset where it has none of its own; None if there is neither.
     preset
         Name of the preset that `document` is, None if the document is the node's own.
+    gpu_schedule
+        Value of the label ``ack.node.gpu.schedule``, by which ACK says who schedules the node's GPUs and how; None without it.
     boot_id
         The present boot of the node.
     in_use, in_use_unreadable
@@ -46,6 +48,7 @@ class NodeRecord:
     allocatable: int = 0
     document: NodeDocument | None = None
     preset: str | None = None
+    gpu_schedule: str | None = None
     boot_id: str | None = None
     in_use: InUse | None = None
     in_use_unreadable: bool = False

@@ -25,15 +25,13 @@ Raw = Mapping[str, Any]
 _REMEDY: Final = "mend the object, or pass what `kubectl get nodes -o json` prints"
 
 
-def reader_for(
-    resources: tuple[str, ...], fabric: FabricConfig, objects: Iterable[Raw] = ()
-) -> tuple[ObjectReader, tuple[Finding, ...]]:
+def reader_for(base: ObjectReader, fabric: FabricConfig, objects: Iterable[Raw] = ()) -> tuple[ObjectReader, tuple[Finding, ...]]:
     """Return the reader under a configuration.
 
     Parameters
     ----------
-    resources
-        Extended resources that are whole GPUs.
+    base
+        A reader that knows nothing of the fabric.
     fabric
         By what it is known where nodes are.
     objects
@@ -42,16 +40,16 @@ def reader_for(
     """
     if fabric.source == "hypernodes":
         hypernodes = HyperNodes.build(objects)
-        return ObjectReader(resources, hypernodes=hypernodes), hypernodes.findings
+        return replace(base, hypernodes=hypernodes), hypernodes.findings
     if fabric.source == "kueue":
         named = [raw for raw in objects if _name(raw) == fabric.topology]
         if not named:
             what = f"there is no Topology named {fabric.topology!r}: nothing is known of the fabric"
             missing = Finding("kueue-topology", what, "create it, or name another with fabric.topology", severity=Severity.ERROR)
-            return ObjectReader(resources), (missing,)
+            return base, (missing,)
         pool, findings = pool_of(named[0])
-        return ObjectReader(resources, Rules((pool,))), findings
-    return ObjectReader(resources, fabric.rules), ()
+        return replace(base, rules=Rules((pool,))), findings
+    return replace(base, rules=fabric.rules), ()
 
 
 @dataclass(slots=True)
@@ -63,10 +61,13 @@ class ClusterObjects:
     fabric: list[Raw] = field(default_factory=list)
 
     def records(
-        self, resources: tuple[str, ...], fabric: FabricConfig, weights: Weights, now: float
+        self, base: ObjectReader, fabric: FabricConfig, weights: Weights, now: float
     ) -> tuple[list[NodeRecord], tuple[Finding, ...]]:
-        """Return the nodes, and what is wrong beside them. An object that cannot be read becomes a finding."""
-        reader, about_fabric = reader_for(resources, fabric, self.fabric)
+        """Return the nodes, and what is wrong beside them. An object that cannot be read becomes a finding.
+
+        `base` and `fabric` are those of `reader_for`.
+        """
+        reader, about_fabric = reader_for(base, fabric, self.fabric)
         classes, about_classes = self._classes()
         records = [
             self._record(index, raw, lambda raw: completed(reader.node(raw), classes, weights, now))

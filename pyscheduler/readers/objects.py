@@ -39,6 +39,8 @@ _OUTPUTS = frozenset((GPUS, f"{_DOMAIN}placement", RANK, f"{_DOMAIN}relative-spe
 # More GPUs than any node or pod has; a larger number, such as a typing error, counts as this many.
 COUNT_MAX = 1_000_000
 _DIGITS_MAX = 18
+# What a quantity that is too long to read counts as: more GPUs than `COUNT_MAX`, whatever the units.
+_UNITS_MANY = 10**24
 
 Findings = tuple[Finding, ...]
 
@@ -48,6 +50,8 @@ _FINISHED = ("Succeeded", "Failed")
 _PRODUCT_LABELS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "beta.amd.com/gpu.product-name")
 # How AMD's node labeller says that cards are partitioned; SPX is a whole card.
 _PARTITION = "amd.com/compute-memory-partition"
+# How Alibaba's ACK says that its own components schedule the GPUs of a node.
+_ACK_SCHEDULE = "ack.node.gpu.schedule"
 _REMEDY = "write the annotation anew: pyscheduler topology merge makes a document of what tools print"
 _BY_NUMBER = "its GPUs are given out by number only"
 
@@ -59,19 +63,22 @@ class ObjectReader:
     Attributes
     ----------
     resources
-        Extended resources that are whole GPUs.
+        Extended resources that are GPUs.
     rules
         How node labels say where a node is in the fabric.
     hypernodes
         Volcano's HyperNodes, where these say it instead.
     scheduler
         Name of the scheduler whose pods matter though they ask for no GPU, if they belong to a group; empty: no such pod does.
+    units_per_gpu
+        How many units of a resource are one whole GPU; 1 where nothing is said. All counts that are read are of whole GPUs.
     """
 
     resources: tuple[str, ...]
     rules: Rules = field(default_factory=Rules)
     hypernodes: HyperNodes | None = None
     scheduler: str = ""
+    units_per_gpu: Mapping[str, int] = field(default_factory=dict)
 
     def pod(self, raw: Mapping[str, Any]) -> PodFacts | None:
         """Return the pod, or None if it asks for no GPU and is not of a group that this scheduler places."""
@@ -81,7 +88,9 @@ class ObjectReader:
         if not containers and (not self.scheduler or spec.get("schedulerName") != self.scheduler):
             return None
         labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}
-        membership = membership_of(meta["namespace"], labels, annotations, _controller(meta))
+        # A pod that takes part of a card is left alone: it is in no group, and nobody chose cards for it.
+        partial = self._takes_part(spec)
+        membership = None if partial else membership_of(meta["namespace"], labels, annotations, _controller(meta))
         if not containers and membership is None:
             return None
         return PodFacts(
@@ -92,7 +101,7 @@ class ObjectReader:
             containers=containers,
             node=spec.get("nodeName") or None,
             finished=status.get("phase") in _FINISHED,
-            gpus=_shares(annotations.get(GPUS)),
+            gpus=None if partial else _shares(annotations.get(GPUS)),
             bound_at=_bound_at(status.get("conditions") or ()),
             claimed=bool(status.get("extendedResourceClaimStatus")),
             priority=spec.get("priority") or 0,
@@ -108,8 +117,7 @@ class ObjectReader:
         """Return what the Node object says."""
         meta, status = raw["metadata"], raw.get("status") or {}
         name, labels, annotations = meta["name"], meta.get("labels") or {}, meta.get("annotations") or {}
-        resource, allocatable = self._capacity(status.get("allocatable") or {})
-        capacity = max(allocatable, _count((status.get("capacity") or {}).get(resource)))
+        resource, capacity, allocatable = self._capacity(status)
         document, preset, about_document = _document(annotations.get(TOPOLOGY), labels, capacity, split=_is_split(status, labels))
         in_use, about_use = _in_use(annotations.get(IN_USE))
         placement = self._place(name, labels)
@@ -125,6 +133,7 @@ class ObjectReader:
             allocatable=allocatable,
             document=document,
             preset=preset,
+            gpu_schedule=labels.get(_ACK_SCHEDULE),
             boot_id=(status.get("nodeInfo") or {}).get("bootID") or None,
             in_use=in_use,
             in_use_unreadable=bool(about_use),
@@ -144,21 +153,39 @@ class ObjectReader:
         return tuple(found)
 
     def _asks(self, container: Mapping[str, Any], kind: ContainerKind) -> Iterable[ContainerRequest]:
-        resources = container.get("resources") or {}
-        # An extended resource's request always equals its limit; either may be the one that is written.
-        asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+        asked = _asked(container)
         for resource in self.resources:
-            gpus = _count(asked.get(resource))
+            # Part of a card counts as a card: nobody can have the whole of it.
+            gpus = min(-(-_units(asked.get(resource)) // self._per_gpu(resource)), COUNT_MAX)
             if gpus:
                 yield ContainerRequest(container["name"], kind, resource, gpus)
 
-    def _capacity(self, allocatable: Mapping[str, Any]) -> tuple[str, int]:
-        """Return the node's GPU resource and count: the first of the configured resources that it offers."""
-        offered = [r for r in self.resources if r in allocatable]
-        for resource in offered:
-            if _count(allocatable[resource]):
-                return resource, _count(allocatable[resource])
-        return (offered[0], 0) if offered else ("", 0)
+    def _takes_part(self, spec: Mapping[str, Any]) -> bool:
+        """Tell whether a container of the pod asks for a part of a GPU."""
+        containers = (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
+        return any(
+            _units(_asked(container).get(resource)) % self._per_gpu(resource)
+            for resource in self.resources
+            if self._per_gpu(resource) > 1
+            for container in containers
+        )
+
+    def _per_gpu(self, resource: str) -> int:
+        return self.units_per_gpu.get(resource, 1)
+
+    def _gpus(self, resource: str, quantity: Any) -> int:
+        """Return how many whole GPUs a quantity of the resource is."""
+        return min(_units(quantity) // self._per_gpu(resource), COUNT_MAX)
+
+    def _capacity(self, status: Mapping[str, Any]) -> tuple[str, int, int]:
+        """Return the node's GPU resource, and how many GPUs of it the kubelet has and offers.
+
+        It is the first of the configured resources that it offers, else that it has, else that it names.
+        """
+        has, offers = status.get("capacity") or {}, status.get("allocatable") or {}
+        named = [(r, self._gpus(r, has.get(r)), self._gpus(r, offers.get(r))) for r in self.resources if r in has or r in offers]
+        resource, capacity, allocatable = max(named, key=lambda each: (each[2] > 0, each[1] > 0), default=("", 0, 0))
+        return resource, max(capacity, allocatable), allocatable
 
 
 def _controller(meta: Mapping[str, Any]) -> Controller | None:
@@ -185,14 +212,20 @@ def _host(name: str, spec: Mapping[str, Any]) -> str:
     return f"{host}.{spec['subdomain']}" if spec.get("subdomain") else host
 
 
-def _count(quantity: Any) -> int:
-    """Return a whole quantity, at most `COUNT_MAX`; 0 if it is absent. The API admits only whole numbers for GPUs."""
+def _asked(container: Mapping[str, Any]) -> Mapping[str, Any]:
+    resources = container.get("resources") or {}
+    # An extended resource's request always equals its limit; either may be the one that is written.
+    return {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+
+
+def _units(quantity: Any) -> int:
+    """Return a whole quantity; 0 if it is absent. The API admits only whole numbers for extended resources."""
     text = str(quantity or 0)
     for suffix, factor in (("", 1), ("k", 1000), ("Ki", 1024), ("M", 1000**2), ("Mi", 1024**2), ("G", 1000**3)):
         number = text.removesuffix(suffix)
         if text.endswith(suffix) and number.isdecimal() and len(number) <= _DIGITS_MAX:
-            return min(int(number) * factor, COUNT_MAX)
-    return COUNT_MAX if text[:1].isdecimal() else 0
+            return int(number) * factor
+    return _UNITS_MANY if text[:1].isdecimal() else 0
 
 
 def _shares(text: str | None) -> dict[str, tuple[str, ...]] | None:
@@ -233,7 +266,7 @@ def _document(
 
 def _is_split(status: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     """Tell whether some cards of the node are partitioned: then the number of its whole GPUs does not say what machine it is."""
-    slices = any(_count(number) for key, number in (status.get("capacity") or {}).items() if key.startswith("nvidia.com/mig-"))
+    slices = any(_units(number) for key, number in (status.get("capacity") or {}).items() if key.startswith("nvidia.com/mig-"))
     return slices or labels.get(_PARTITION, "SPX").upper()[:3] != "SPX"
 
 

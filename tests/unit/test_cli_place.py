@@ -731,6 +731,22 @@ def test_objects_of_a_file_are_read_under_the_configuration(place, tmp_path):
     assert place(both, "--gpus", "1", "--resource", "amd.com/gpu").where[0][0] == "a1"
 
 
+def test_units_of_cards_are_placed_as_whole_cards_and_a_card_of_which_a_part_is_taken_is_not_free(place):
+    def pod(name: str, gpus: list[str] | None, units: str) -> tuple[str, dict[str, Any]]:
+        raw = live_pod(name, "n1", gpus, count=0)
+        raw["spec"]["containers"][0]["resources"]["limits"] = {"tencent.com/vcuda-core": units, "tencent.com/vcuda-memory": "30"}
+        return "Pod", raw
+
+    node = live_node("n1", resource="tencent.com/vcuda-core")
+    node["status"] = {"allocatable": {"tencent.com/vcuda-core": "450"}, "capacity": {"tencent.com/vcuda-core": "450"}}
+    whole, part = pod("whole", ["g1"], "100"), pod("part", None, "50")
+
+    assert place(printed(("Node", node), whole), "--gpus", "3").where == [("n1", "g0 g2 g3")]
+    assert place(printed(("Node", node), whole), "--gpus", "4").code == 1
+    assert place(printed(("Node", node), whole, part), "--gpus", "2").code == 0
+    assert place(printed(("Node", node), whole, part), "--gpus", "3").code == 1
+
+
 def test_a_file_without_pods_says_that_all_counts_as_free(place):
     assert place(printed(("Node", live_node("n1"))), "--gpus", "1").codes == ["pods-missing"]
 

@@ -16,7 +16,7 @@ from pyscheduler.core.record import NodeRecord
 from pyscheduler.readers import class_document, node_document
 from pyscheduler.readers.cluster_objects import ClusterObjects
 from pyscheduler.readers.fabric.rules import FabricConfig
-from pyscheduler.readers.objects import TOPOLOGY
+from pyscheduler.readers.objects import TOPOLOGY, ObjectReader
 
 GPU = "nvidia.com/gpu"
 LABELS = FabricConfig()
@@ -37,7 +37,7 @@ def short_form() -> str:
 
 
 def read(objects: ClusterObjects, fabric: FabricConfig = LABELS) -> tuple[dict[str, NodeRecord], tuple[Finding, ...]]:
-    records, findings = objects.records((GPU,), fabric, Weights(), 1_800_000_000.0)
+    records, findings = objects.records(ObjectReader((GPU,)), fabric, Weights(), 1_800_000_000.0)
     assert len({record.name for record in records}) == len(records)
     return {record.name: record for record in records}, findings
 
@@ -190,5 +190,5 @@ def test_no_objects_are_no_nodes_and_nothing_wrong() -> None:
 def test_weight_of_a_level_that_no_node_is_in_is_told() -> None:
     weights = Weights(overrides=(Override("spine", 12.5, level=True), Override("tier-0", 25.0, level=True)))
     labelled = node(labels={"fabric.topograph.run/tier-0": "leaf-1"})
-    _, findings = ClusterObjects(nodes=[labelled]).records((GPU,), LABELS, weights, 0.0)
+    _, findings = ClusterObjects(nodes=[labelled]).records(ObjectReader((GPU,)), LABELS, weights, 0.0)
     assert [(f.code, "'spine'" in f.message, "tier-0" in f.remedy) for f in findings] == [("weight-level-unknown", True, True)]

@@ -403,6 +403,26 @@ def test_a_kubelet_that_offers_fewer_than_are_healthy_is_a_note():
     assert alone(with_gpus({3}, healthy=False), allocatable=7) == []
 
 
+@pytest.mark.parametrize("value", ["topology", "cgpu", ""])
+@pytest.mark.parametrize("capacity", [0, 8])
+def test_gpus_that_a_label_of_ack_has_taken_out_of_normal_scheduling(value, capacity):
+    found = only(lint([node("n1", capacity=capacity, allocatable=0, gpu_schedule=value)]), "scheduled-elsewhere")
+
+    assert found.node == "n1"
+    assert f"ack.node.gpu.schedule={value} " in found.message
+    assert "remove the label" in found.remedy
+
+
+def test_gpus_that_a_label_of_ack_has_taken_out_are_told_without_a_document_too():
+    codes = [f.code for f in lint([node("n1", document=None, allocatable=0, gpu_schedule="share")])]
+
+    assert codes == ["scheduled-elsewhere", "document-missing"]
+
+
+def test_label_of_ack_is_no_fault_where_gpus_are_offered_or_where_there_are_none():
+    assert lint([node("n1", gpu_schedule="default"), NodeRecord("cpu-1", gpu_schedule="topology")]) == []
+
+
 def test_nodes_without_a_document_are_one_note():
     found = only(lint([node(f"n{i}", document=None) for i in range(9)]), "document-missing", Severity.NOTE)
 

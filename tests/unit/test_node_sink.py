@@ -458,7 +458,9 @@ def test_fabric_that_trips_a_bug_leaves_nodes_without_a_place() -> None:
 
 
 def test_nodes_are_read_by_the_objects_as_they_are_now(setting: Setting) -> None:
-    fabric = FabricSink(lambda objects: reader_for((GPU,), FabricConfig("hypernodes"), objects)[0], structlog.get_logger())
+    fabric = FabricSink(
+        lambda objects: reader_for(ObjectReader((GPU,)), FabricConfig("hypernodes"), objects)[0], structlog.get_logger()
+    )
     sink = NodeSink(setting.cluster, setting.lock, lambda: 0.0, fabric.reader, setting.machines, lambda *_: None)
     raw = node("a", None)
     for leaf in ("leaf-1", "leaf-2"):

@@ -110,7 +110,7 @@ def test_member_of_a_group_has_its_place_there_and_its_settings():
     assert pod.gang
     assert pod.gated
     assert (pod.membership.gang, pod.membership.wait_s) == (GangKey("ns", "g", "pyscheduler"), 300.0)
-    assert pod.membership.size_from == ObjectRef("batch/v1", "Job", "ns", "train")
+    assert pod.membership.spec_from == ObjectRef("batch/v1", "Job", "ns", "train")
     assert pod.settings == {"group": "g", "wait": "5m", "max-link": "NV12"}
 
 
@@ -247,3 +247,62 @@ def test_object_that_cannot_be_read_is_named_and_the_others_are_read() -> None:
     read = pod_page(READER, json.dumps(page).encode())
     assert len(read.items) == 1
     assert read.unread[0].startswith("odd: KeyError")
+
+
+# Resources of which several units are one GPU.
+
+VCUDA = "tencent.com/vcuda-core"
+UNITS = ObjectReader(("nvidia.com/gpu", VCUDA), units_per_gpu={VCUDA: 100}, scheduler="gpu-topology")
+
+
+def test_units_are_counted_as_whole_gpus() -> None:
+    memory = {"name": "memory", "resources": {"limits": {"tencent.com/vcuda-memory": "60"}}}
+    pod = UNITS.pod(_pod({"containers": [_container("200", VCUDA), memory, _container("3")]}))
+    assert pod is not None
+    assert [(c.resource, c.gpus) for c in pod.containers] == [(VCUDA, 2), ("nvidia.com/gpu", 3)]
+
+
+@pytest.mark.parametrize(("units", "gpus"), [("800", 8), ("850", 8), ("99", 0), ("100000", 1000), ("9" * 5000, COUNT_MAX)])
+def test_units_of_a_node_are_rounded_down_to_whole_gpus(units: str, gpus: int) -> None:
+    node = UNITS.node({**_node({VCUDA: units}), "status": {"allocatable": {VCUDA: units}, "capacity": {VCUDA: units}}})
+    assert (node.resource, node.capacity, node.allocatable) == (VCUDA, gpus, gpus)
+
+
+@pytest.mark.parametrize(
+    ("spec", "gpus"),
+    [
+        pytest.param({"containers": [_container("50", VCUDA)]}, [1], id="half of one"),
+        pytest.param({"containers": [_container("250", VCUDA)]}, [3], id="two and a half"),
+        pytest.param({"containers": [_container("200", VCUDA), _container("50", VCUDA)]}, [2, 1], id="beside whole ones"),
+        pytest.param(
+            {"initContainers": [_container("1", VCUDA)], "containers": [_container("2")]}, [1, 2], id="in an init container"
+        ),
+    ],
+)
+def test_pod_that_takes_part_of_a_card_holds_that_card_is_in_no_group_and_names_no_gpus(
+    spec: dict[str, Any], gpus: list[int]
+) -> None:
+    pod = _member({**spec, "nodeName": "n1"}, UNITS, gpus='{"main": ["GPU-a"]}', rank="1")
+    assert [c.gpus for c in pod.containers] == gpus
+    assert (pod.gang, pod.gpus, pod.rank, pod.settings) == (False, None, None, {})
+
+
+def test_pod_of_whole_cards_in_units_is_a_member_as_any_other() -> None:
+    pod = _member({"containers": [_container("100", VCUDA)], "nodeName": "n1"}, UNITS, gpus='{"main": ["GPU-a"]}')
+    assert (pod.gang, pod.gpus) == (True, {"main": ("GPU-a",)})
+
+
+# Nodes whose GPUs the kubelet does not offer.
+
+
+@pytest.mark.parametrize("allocatable", [{}, {"amd.com/gpu": "0"}, {"nvidia.com/gpu": "0"}])
+def test_gpus_that_a_node_has_and_does_not_offer_are_its_capacity(allocatable: dict[str, str]) -> None:
+    raw = _node(allocatable)
+    raw["status"]["capacity"] = {"amd.com/gpu": "4", "nvidia.com/gpu": "0"}
+    node = READER.node(raw)
+    assert (node.resource, node.capacity, node.allocatable) == ("amd.com/gpu", 4, 0)
+
+
+def test_label_by_which_ack_schedules_gpus_is_read() -> None:
+    assert READER.node(_node({}, labels={"ack.node.gpu.schedule": "topology"})).gpu_schedule == "topology"
+    assert READER.node(_node({})).gpu_schedule is None

@@ -38,6 +38,7 @@ def gpus(node: NodeRecord) -> int:
 OF_A_NODE: Final[tuple[Callable[[NodeRecord], Iterable[Finding]], ...]] = (
     machines.as_read,
     machines.document_older_than_boot,
+    machines.scheduled_elsewhere,
     machines.capacity_differs,
     machines.allocatable_fewer,
     machines.numa_unknown,

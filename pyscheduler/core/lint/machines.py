@@ -26,6 +26,7 @@ __all__ = [
     "gpu_off_fabric",
     "link_unknown",
     "numa_unknown",
+    "scheduled_elsewhere",
 ]
 
 _ANEW: Final = "write the annotation anew: `pyscheduler topology merge` on what the tools print there now"
@@ -54,10 +55,22 @@ def document_older_than_boot(node: NodeRecord) -> Iterator[Finding]:
         yield Finding("document-older-than-boot", message, _ANEW, node.name)
 
 
+def scheduled_elsewhere(node: NodeRecord) -> Iterator[Finding]:
+    """Find a node whose GPUs a label has taken out of normal scheduling."""
+    if _is_taken_out(node):
+        message = f"the label ack.node.gpu.schedule={node.gpu_schedule} has taken its GPUs out of normal scheduling: the kubelet offers none"
+        remedy = "if this scheduler is to give them out, drain the node and remove the label; else nothing need be done"
+        yield Finding("scheduled-elsewhere", message, remedy, node.name)
+
+
 def capacity_differs(node: NodeRecord) -> Iterator[Finding]:
     """Find a node whose kubelet has another number of GPUs than the document."""
     # Split cards are in the document, and are no whole GPUs to the kubelet.
-    if node.document is None or node.capacity in {len(node.document.gpus), sum(gpu.healthy for gpu in node.document.gpus)}:
+    if (
+        node.document is None
+        or _is_taken_out(node)
+        or node.capacity in {len(node.document.gpus), sum(gpu.healthy for gpu in node.document.gpus)}
+    ):
         return
     listed = plural(len(node.document.gpus))
     if node.capacity < len(node.document.gpus):
@@ -70,7 +83,7 @@ def capacity_differs(node: NodeRecord) -> Iterator[Finding]:
 
 def allocatable_fewer(node: NodeRecord) -> Iterator[Finding]:
     """Find a node whose kubelet offers fewer GPUs than are healthy."""
-    if node.document is None or node.capacity != len(node.document.gpus):
+    if node.document is None or _is_taken_out(node) or node.capacity != len(node.document.gpus):
         return
     healthy = sum(gpu.healthy for gpu in node.document.gpus)
     if node.allocatable < healthy:
@@ -130,6 +143,12 @@ def link_unknown(node: NodeRecord) -> Iterator[Finding]:
         names = some(f"{document.gpus[a].id}-{document.gpus[b].id}" for a, b in pairs)
         message = f"{plural(len(pairs), 'link')} not known: {names}"
         yield Finding("link-unknown", message, remedy, node.name)
+
+
+def _is_taken_out(node: NodeRecord) -> bool:
+    """Tell whether the node has GPUs that its kubelet does not offer, and a label of ACK that accounts for it."""
+    has_gpus = node.document is not None or node.capacity > 0
+    return node.gpu_schedule is not None and has_gpus and node.allocatable == 0
 
 
 def _own(node: NodeRecord) -> NodeDocument | None:
