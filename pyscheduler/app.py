@@ -19,7 +19,8 @@ from pyscheduler.adapters.api import ApiServer
 from pyscheduler.adapters.cluster import NodeSink, PodSink
 from pyscheduler.adapters.conflicts import ConflictSink
 from pyscheduler.adapters.events import EventWriter
-from pyscheduler.adapters.gang_sizes import GangSizes
+from pyscheduler.adapters.gang_events import GangEvents
+from pyscheduler.adapters.gang_specs import GangSpecs
 from pyscheduler.adapters.gang_tables import GangTables
 from pyscheduler.adapters.http import HttpServer
 from pyscheduler.adapters.lease import Leadership, lease_query
@@ -45,7 +46,6 @@ from pyscheduler.readers.class_document import LABEL
 from pyscheduler.readers.cluster_objects import reader_for
 from pyscheduler.readers.fabric.level_names import level_names
 from pyscheduler.readers.lists import node_page, pod_page, raw_page
-from pyscheduler.readers.objects import ObjectReader
 
 __all__ = ["Service", "serve"]
 
@@ -77,7 +77,7 @@ class Service:
         self._worker = Worker()
         self._tables = Tables(self._worker, logger)
         machines = Machines(self._tables, config.weights, time.time)
-        fabric = FabricSink(lambda objects: reader_for(config.resources, config.fabric, objects)[0], logger)
+        fabric = FabricSink(lambda objects: reader_for(config.reader(), config.fabric, objects)[0], logger)
         host = config.host or socket.gethostname()
         self._events = EventWriter(api, host, clock, time.time, logger)
         node_events = NodeEvents(self._events, logger)
@@ -119,7 +119,7 @@ class Service:
             metrics,
             logger,
         )
-        reader = ObjectReader(config.resources, scheduler=config.scheduler_name)
+        reader = config.reader(scheduler=config.scheduler_name)
         self._pod_watch = watcher(
             "pods",
             "/api/v1/pods",
@@ -128,7 +128,7 @@ class Service:
             sink=ConflictSink(PodSink(cluster, lock, clock, reader), cluster, lock, reader, self._events, logger),
         )
         self._ready = threading.Event()
-        self._gang_sizes = GangSizes(api, planner.gangs, lock, clock, logger)
+        self._gang_specs = GangSpecs(api, planner.gangs, lock, clock, GangEvents(self._events, logger).tell, logger)
         self._settler = Settler(api, planner, lock, clock, reader, logger)
         self._changes = Changes(planner, lock, clock, metrics)
         self._edge = EdgeServer(
@@ -138,7 +138,7 @@ class Service:
                 lock,
                 changes=self._changes,
                 settle=self._settler.submit,
-                read_sizes=self._gang_sizes.ask,
+                read_specs=self._gang_specs.ask,
                 ready=self._ready.is_set,
                 clock=clock,
                 log=metrics,
@@ -166,7 +166,7 @@ class Service:
         self._http.start()
         self._edge.start()
         self._settler.start()
-        self._gang_sizes.start()
+        self._gang_specs.start()
         self._events.start()
         if self._lease_watch:
             self._lease_watch.start()
@@ -191,7 +191,7 @@ class Service:
         if self._lease_watch:
             self._lease_watch.stop()
         self._settler.stop()
-        self._gang_sizes.stop()
+        self._gang_specs.stop()
         self._gang_tables.stop()
         self._events.stop()
         self._http.stop()

@@ -11,6 +11,10 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
+// bindingsMax is how many Bindings are under way at a time. Those of a group come all at once, and what is more than the
+// API server's queues hold for one client (6 of 50 by default: API Priority and Fairness) it refuses for a second.
+const bindingsMax = 100
+
 // advisoryPlacement marks a pod that was bound while the service was away.
 const advisoryPlacement = `{"advisory":true,"reason":"the GPU topology service was away: GPUs were counted, not chosen"}`
 
@@ -35,6 +39,12 @@ func (p *Plugin) Bind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, no
 		annotations = advisory(pod)
 	} else if p.link.books.isConflicting(pod.UID, c.attempt) {
 		return p.failed(pod, errConflict)
+	}
+	select {
+	case p.link.bindings <- struct{}{}:
+		defer func() { <-p.link.bindings }()
+	case <-ctx.Done():
+		return p.failed(pod, ctx.Err())
 	}
 	b := newBinder(p.pods.Pods(pod.Namespace), bindingOf(pod, nodeName, annotations))
 	outcome, err := b.bind(ctx)

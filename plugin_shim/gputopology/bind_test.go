@@ -286,3 +286,43 @@ func TestPodsWhoseGPUsOthersHoldAreNotBound(t *testing.T) {
 	}
 	wantStatus(t, b.plugin.Bind(b.ctx, state, pod, "a"), fwk.Error, errConflict.Error())
 }
+
+func TestAnAPIServerIsNotFloodedWithBindings(t *testing.T) {
+	b := newTestBench(t, nil)
+	came, answers := make(chan string, 2*bindingsMax), make(chan struct{})
+	b.api.bind = func(w http.ResponseWriter, r *http.Request) {
+		came <- r.URL.Path
+		<-answers
+		answerJSON(w, http.StatusCreated, metav1.Status{Status: metav1.StatusSuccess})
+	}
+	results := make(chan *fwk.Status, bindingsMax+1)
+	for i := range bindingsMax + 1 {
+		state := newState()
+		state.Write(stateKey, &cycle{attempt: &pb.Attempt{Number: uint64(i + 1)}})
+		go func() { results <- b.plugin.Bind(b.ctx, state, gpuPod(fmt.Sprintf("p%d", i), 1), "a") }()
+	}
+	for range bindingsMax {
+		receive(t, came, "a Binding")
+	}
+	if len(b.plugin.link.bindings) != bindingsMax || len(came) > 0 {
+		t.Errorf("%d are counted, %d more are under way", len(b.plugin.link.bindings), len(came))
+	}
+	answers <- struct{}{}
+	receive(t, came, "the last Binding")
+	close(answers)
+	for range bindingsMax + 1 {
+		wantStatus(t, receive(t, results, "an outcome"), fwk.Success, "")
+	}
+}
+
+func TestABindingThatWaitsEndsWithItsCycle(t *testing.T) {
+	b := newTestBench(t, nil)
+	for range bindingsMax {
+		b.plugin.link.bindings <- struct{}{}
+	}
+	ctx, cancel := context.WithCancel(b.ctx)
+	cancel()
+	state := newState()
+	state.Write(stateKey, &cycle{attempt: &pb.Attempt{Number: 1}})
+	wantStatus(t, b.plugin.Bind(ctx, state, gpuPod("p", 1), "a"), fwk.Error, context.Canceled.Error())
+}

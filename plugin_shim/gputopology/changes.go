@@ -72,6 +72,7 @@ func (l *link) followOnce(ctx context.Context) (connected bool, err error) {
 // The table comes first for it tells which session the service knows of, and one that is not newer may not hold anything.
 func (l *link) greet(ctx context.Context) error {
 	l.client.breaker.close()
+	l.gangs.clearSeats()
 	if err := l.fetchTable(ctx); err != nil {
 		return fmt.Errorf("first Nodes of a connection: %w", err)
 	}

@@ -45,23 +45,41 @@ func (p *Plugin) remove(ctx context.Context, trial fwk.CycleState, preemptor *v1
 	return p.handle.RunPreFilterExtensionRemovePod(ctx, trial, preemptor, gone, node)
 }
 
-// protected returns the pods of lower priority on these nodes whose eviction would break a PodDisruptionBudget. The
-// eviction is of one node, so what a budget allows is counted for each; it goes to the least important pods.
-func (p *Plugin) protected(pod *v1.Pod, nodes map[uint32]fwk.NodeInfo) ([]string, error) {
+// evictionsOn returns who could go for the pod, by node: its eviction is of one of them.
+func evictionsOn(nodes map[uint32]fwk.NodeInfo, pod *v1.Pod) [][]fwk.PodInfo {
+	var evictions [][]fwk.PodInfo
+	for _, node := range nodes {
+		evictions = append(evictions, lowerOn(node, pod))
+	}
+	return evictions
+}
+
+// lowerOn returns the pods of lower priority on the node, without those that go anyway.
+func lowerOn(node fwk.NodeInfo, pod *v1.Pod) []fwk.PodInfo {
+	var lower []fwk.PodInfo
+	for _, info := range node.GetPods() {
+		if isLower(info.GetPod(), pod) && !isLeaving(info.GetPod()) {
+			lower = append(lower, info)
+		}
+	}
+	return lower
+}
+
+// protected returns the pods whose eviction would break a PodDisruptionBudget. What a budget allows is counted for each of
+// the evictions, of which there will be one; it goes to the least important pods. They are listed only if there are budgets.
+func (p *Plugin) protected(evictions func() [][]fwk.PodInfo) ([]string, error) {
 	budgets, err := p.preemption.Evaluator.PdbLister.List(labels.Everything())
 	if err != nil || len(budgets) == 0 {
 		return nil, err
 	}
 	uids := sets.New[string]()
-	for _, node := range nodes {
-		var lower []preemption.Victim
-		for _, info := range node.GetPods() {
-			if isLower(info.GetPod(), pod) && !isLeaving(info.GetPod()) {
-				lower = append(lower, preemption.NewPodVictim(info, nil, nil))
-			}
+	for _, pods := range evictions() {
+		var victims []preemption.Victim
+		for _, info := range pods {
+			victims = append(victims, preemption.NewPodVictim(info, nil, nil))
 		}
-		slices.SortStableFunc(lower, byImportance)
-		violating, _ := preemption.FilterVictimsWithPDBViolation(lower, budgets)
+		slices.SortStableFunc(victims, byImportance)
+		violating, _ := preemption.FilterVictimsWithPDBViolation(victims, budgets)
 		for _, v := range violating {
 			uids.Insert(string(v.Victim.Pods()[0].GetPod().UID))
 		}
@@ -85,15 +103,24 @@ func byImportance(a, b preemption.Victim) int {
 type eviction struct {
 	*defaultpreemption.DefaultPreemption
 	plugin *Plugin
-	// victims are the pods that were chosen. unneeded: the node takes the pod without any.
+	// named are the victims that the service named; elsewhere are those of them on other nodes: members of groups.
+	named     []string
+	elsewhere []*v1.Pod
+	// victims are all pods that were chosen. unneeded: the node takes the pod without any.
 	victims  []*v1.Pod
 	unneeded bool
+	// refused are members of groups that waited in Permit, and are refused there: they leave the node in a moment.
+	refused sets.Set[types.UID]
 }
 
 // carryOut reports whether the proposal holds: the victims are being evicted, or nobody needs to be.
-func (p *Plugin) carryOut(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo, victims []string) (*eviction, bool) {
-	e := &eviction{DefaultPreemption: p.preemption, plugin: p}
-	trial := tryingOut(state, &dryRun{node: node.Node().Name, victims: uidsOn(node, victims)})
+func (p *Plugin) carryOut(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo, victims []string, refused sets.Set[types.UID]) (*eviction, bool) {
+	e := &eviction{DefaultPreemption: p.preemption, plugin: p, named: victims, refused: refused}
+	here := uidsOn(node, victims)
+	if len(here) < len(victims) {
+		e.elsewhere = slices.DeleteFunc(p.stillRunning(victims), func(victim *v1.Pod) bool { return slices.Contains(here, victim.UID) })
+	}
+	trial := tryingOut(state, &dryRun{node: node.Node().Name, victims: here})
 	evaluator := preemption.NewEvaluator(Name, p.handle, e, p.preemption.Executor)
 	_, status := evaluator.Preempt(ctx, trial, pod, onlyNode{node})
 	if !status.IsSuccess() && !e.unneeded {
@@ -104,6 +131,23 @@ func (p *Plugin) carryOut(ctx context.Context, state fwk.CycleState, pod *v1.Pod
 	return e, true
 }
 
+// stillRunning returns those of the pods that are on a node and do not leave it yet: the others need no eviction.
+func (p *Plugin) stillRunning(uids []string) []*v1.Pod {
+	nodes, err := p.handle.SnapshotSharedLister().NodeInfos().List()
+	if err != nil {
+		return nil // It did not fail when the nodes to ask about were listed.
+	}
+	wanted, found := sets.New(uids...), []*v1.Pod(nil)
+	for _, node := range nodes {
+		for _, info := range node.GetPods() {
+			if pod := info.GetPod(); wanted.Has(string(pod.UID)) && !isLeaving(pod) {
+				found = append(found, pod)
+			}
+		}
+	}
+	return found
+}
+
 // GetOffsetAndNumCandidates has the one node tried.
 func (e *eviction) GetOffsetAndNumCandidates(int32) (int32, int32) { return 0, 1 }
 
@@ -112,12 +156,16 @@ func (e *eviction) PodEligibleToPreemptOthers(context.Context, *v1.Pod, *fwk.Sta
 	return true, ""
 }
 
-// SelectVictimsOnNode chooses as DefaultPreemption does, on the node as it will be without the pods that leave it.
+// SelectVictimsOnNode chooses as DefaultPreemption does, on the node as it will be without the pods that leave it. Of a
+// group that the service named all go, wherever they are, also if the node has become free meanwhile; of other groups nobody.
 func (e *eviction) SelectVictimsOnNode(ctx context.Context, trial fwk.CycleState, preemptor *v1.Pod, node fwk.NodeInfo,
 	possible []*preemption.DomainVictim, budgets []*policy.PodDisruptionBudget) ([]*v1.Pod, int, *fwk.Status) {
+	if !allLower(e.elsewhere, preemptor) {
+		return nil, 0, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "a pod that would have to go has no lower priority")
+	}
 	leaving := map[types.UID]bool{}
 	for _, info := range slices.Clone(node.GetPods()) {
-		if !isLeaving(info.GetPod()) {
+		if !isLeaving(info.GetPod()) && !e.refused.Has(info.GetPod().UID) {
 			continue
 		}
 		leaving[info.GetPod().UID] = true
@@ -126,15 +174,30 @@ func (e *eviction) SelectVictimsOnNode(ctx context.Context, trial fwk.CycleState
 		}
 	}
 	if e.plugin.handle.RunFilterPluginsWithNominatedPods(ctx, trial, preemptor, node).IsSuccess() {
-		e.unneeded = true
-		return nil, 0, fwk.NewStatus(fwk.Unschedulable, "nobody has to be evicted")
+		e.unneeded, e.victims = len(e.elsewhere) == 0, e.elsewhere
+		if e.unneeded {
+			return nil, 0, fwk.NewStatus(fwk.Unschedulable, "nobody has to be evicted")
+		}
+		return e.victims, 0, nil
 	}
 	staying := slices.DeleteFunc(slices.Clone(possible), func(v *preemption.DomainVictim) bool {
-		return slices.ContainsFunc(v.Pods(), func(info fwk.PodInfo) bool { return leaving[info.GetPod().UID] })
+		return slices.ContainsFunc(v.Pods(), func(info fwk.PodInfo) bool {
+			pod := info.GetPod()
+			return leaving[pod.UID] || isMember(pod) && !slices.Contains(e.named, string(pod.UID))
+		})
 	})
 	victims, violations, status := e.DefaultPreemption.SelectVictimsOnNode(ctx, trial, preemptor, node, staying, budgets)
-	e.victims = victims
-	return victims, violations, status
+	if !status.IsSuccess() {
+		return nil, 0, status
+	}
+	// Those on this node last: the one that is evicted after all others had better be one without which there is no room,
+	// so that the service names them again if an eviction fails.
+	e.victims = append(slices.Clone(e.elsewhere), victims...)
+	return e.victims, violations, status
+}
+
+func allLower(pods []*v1.Pod, preemptor *v1.Pod) bool {
+	return !slices.ContainsFunc(pods, func(pod *v1.Pod) bool { return !isLower(pod, preemptor) })
 }
 
 // onlyNode tells the in-tree preemption that an eviction helps on this node and on no other.

@@ -1,6 +1,8 @@
 package gputopology
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -47,6 +49,8 @@ type gangs struct {
 
 	mu    sync.Mutex
 	plans map[string]*plan
+	// seats are of members that have not come yet.
+	seats map[types.UID]seat
 }
 
 type plan struct {
@@ -55,12 +59,14 @@ type plan struct {
 	began, waitsUntil time.Time
 	// members are those between Permit and the end of their binding. True: it knows how the plan was decided.
 	members map[types.UID]bool
+	// refused are those that were members when it ended.
+	refused []types.UID
 	// touched is when the plan was last heard of.
 	touched time.Time
 }
 
 func newGangs(logger klog.Logger, queue permitQueue) *gangs {
-	return &gangs{logger: logger, queue: queue, plans: map[string]*plan{}}
+	return &gangs{logger: logger, queue: queue, plans: map[string]*plan{}, seats: map[types.UID]seat{}}
 }
 
 // come counts a member that has come to Permit, each once, and returns what is true of its plan then.
@@ -133,6 +139,18 @@ func (g *gangs) endOne(name string) {
 	}
 }
 
+// refuse ends plans as end does, and returns who waited for them: the scheduler counts on what these have for a moment more.
+func (g *gangs) refuse(names []string) sets.Set[types.UID] {
+	g.end(names...)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	waited := sets.New[types.UID]()
+	for _, name := range names {
+		waited.Insert(g.plans[name].refused...)
+	}
+	return waited
+}
+
 // isLetGo reports whether the plan's members may be bound.
 func (g *gangs) isLetGo(name string) bool {
 	g.mu.Lock()
@@ -157,6 +175,7 @@ func (g *gangs) prune(inUse sets.Set[string]) {
 	for name, p := range g.plans {
 		if len(p.members) == 0 && !inUse.Has(name) && time.Since(p.touched) > planRemembered {
 			delete(g.plans, name)
+			g.dropSeats(name)
 		}
 	}
 }
@@ -176,6 +195,8 @@ func (g *gangs) decide(name string, p *plan, state planState) {
 	p.state = state
 	if state == planEnded {
 		plansEnded.Inc()
+		p.refused = slices.Collect(maps.Keys(p.members))
+		g.dropSeats(name)
 	}
 	g.logger.V(2).Info("A plan is decided", logPlan, name, "letGo", state == planLetGo, "members", len(p.members))
 	g.tell(p)

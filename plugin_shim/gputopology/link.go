@@ -28,6 +28,8 @@ type link struct {
 	gangs   *gangs
 	books   *books
 	lister  corev1listers.PodLister
+	// bindings holds one entry for each Binding that is under way.
+	bindings chan struct{}
 
 	// missed: the stream of changes was broken, so that some may not have come.
 	missed atomic.Bool
@@ -93,12 +95,13 @@ func newLink(ctx context.Context, endpoint string, h fwk.Handle) (*link, error) 
 	books := newBooks(client, lister, time.Now().UnixNano(), host)
 	books.gangs, books.wake = gangs, waiting.wake
 	l := &link{
-		client:  client,
-		tables:  newTables(client, endpoint, books.outrank),
-		waiting: waiting,
-		gangs:   gangs,
-		books:   books,
-		lister:  lister,
+		client:   client,
+		tables:   newTables(client, endpoint, books.outrank),
+		waiting:  waiting,
+		gangs:    gangs,
+		books:    books,
+		lister:   lister,
+		bindings: make(chan struct{}, bindingsMax),
 	}
 	l.ctx, l.stop = context.WithCancel(klog.NewContext(ctx, logger))
 	return l, nil

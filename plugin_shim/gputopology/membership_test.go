@@ -61,7 +61,7 @@ func TestMembership(t *testing.T) {
 		{pod: plain},
 	} {
 		t.Run(test.pod.Name, func(t *testing.T) {
-			if got := describe(test.pod, bothResources).GetMembership(); !proto.Equal(got, test.want) || (got == nil) != (test.want == nil) {
+			if got := describe(test.pod, bothResources, nil).GetMembership(); !proto.Equal(got, test.want) || (got == nil) != (test.want == nil) {
 				t.Errorf("got  %v\nwant %v", got, test.want)
 			}
 		})

@@ -17,9 +17,15 @@ const (
 )
 
 // planFor asks the service, in place of Filter, where a pod that belongs to a group has its place, and restricts the
-// cycle to that node. A group is not placed by counting while the service is away: part of it could be bound.
+// cycle to that node. When a plan is made the answer tells all places, so that the other members need not ask. A group is not placed by counting while the service is away: part of it could be bound.
 func (p *Plugin) planFor(ctx context.Context, c *cycle, pod *v1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	refused, untold := p.link.waiting.refusedNodes(pod.UID)
+	if len(untold) == 0 && !p.link.client.breaker.isOpen() {
+		if told, ok := p.link.gangs.takeSeat(pod.UID); ok {
+			c.verdict = verdict{table: told.table, generation: told.generation}
+			return p.takePlace(c, pod, told.member, &told.node)
+		}
+	}
 	answer, t, err := ask(ctx, p, func(ctx context.Context, t *table) (*pb.PlanResponse, error) {
 		return p.planCall(ctx, c, pod, nodes, t, untold)
 	})
@@ -31,11 +37,13 @@ func (p *Plugin) planFor(ctx context.Context, c *cycle, pod *v1.Pod, nodes []fwk
 	klog.FromContext(ctx).V(4).Info("Plan answered", logPod, klog.KObj(pod), logPodUID, pod.UID, logAttempt, c.attempt.GetNumber(),
 		logVerdict, answer.GetVerdict().GetCode(), logGeneration, answer.GetGeneration(), logPlan, answer.GetMember().GetPlan())
 	if answer.GetVerdict().GetCode() == pb.Verdict_CODE_OK {
-		return p.takePlace(c, pod, answer)
+		p.link.gangs.seat(answer, t)
+		return p.takePlace(c, pod, answer.GetMember(), answer.Node)
 	}
 	if found := refusedBy(c, refused); found != "" && answer.GetVerdict().GetCode() == pb.Verdict_CODE_UNSCHEDULABLE {
 		return nil, p.refused(c, pod, fwk.Unschedulable, found)
 	}
+	c.preempt = answer.GetPreempt()
 	return nil, p.notOK(c, pod, "Plan", answer.GetVerdict())
 }
 
@@ -53,8 +61,8 @@ func (p *Plugin) planCall(ctx context.Context, c *cycle, pod *v1.Pod, nodes []fw
 }
 
 // takePlace restricts the cycle to the planned node. A member without GPUs, such as a launcher, may go anywhere.
-func (p *Plugin) takePlace(c *cycle, pod *v1.Pod, answer *pb.PlanResponse) (*fwk.PreFilterResult, *fwk.Status) {
-	c.member = answer.GetMember()
+func (p *Plugin) takePlace(c *cycle, pod *v1.Pod, member *pb.PlanMember, node *uint32) (*fwk.PreFilterResult, *fwk.Status) {
+	c.member = member
 	if c.member.GetPlan() == "" {
 		return nil, p.failed(pod, p.nonsense("Plan", "a verdict that names no plan"))
 	}
@@ -62,8 +70,11 @@ func (p *Plugin) takePlace(c *cycle, pod *v1.Pod, answer *pb.PlanResponse) (*fwk
 		c.kind = cycleLauncher
 		return nil, nil
 	}
-	name, known := c.verdict.table.name(answer.GetNode())
-	if answer.Node == nil || !known {
+	name, known := "", false
+	if node != nil {
+		name, known = c.verdict.table.name(*node)
+	}
+	if !known {
 		return nil, p.failed(pod, p.nonsense("Plan", "a verdict that names no known node"))
 	}
 	c.kind, c.planned = cyclePlanned, name

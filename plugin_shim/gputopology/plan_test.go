@@ -47,7 +47,7 @@ func TestAMemberIsGivenItsPlannedNode(t *testing.T) {
 		t.Errorf("restricted to %v", sets.List(result.NodeNames))
 	}
 	want := &pb.PlanRequest{
-		Attempt: readCycle(state).attempt, Pod: describe(pod, bothResources),
+		Attempt: readCycle(state).attempt, Pod: describe(pod, bothResources, nil),
 		Eligible: &pb.NodeSet{Epoch: 7, Bitmap: bitmapOf(3, 0, 2), Known: 3}, Room: []byte{9, 7},
 	}
 	if !proto.Equal(asked, want) || asked.GetPod().GetMembership() == nil {

@@ -10,13 +10,16 @@
 //	postfilter.go  none of the candidates passed: all nodes are looked at next (the wide cycle)
 //	preempt.go     none of all nodes passed: the Preempt call; eviction.go has the victims evicted,
 //	               removed.go says what Filter answers while that is tried out
+//	preempt_group.go
+//	               the group lacks room that pods of lower priority have: the same for all its members together
 //	prescore.go    the Score call, in wide cycles only
 //	score.go       reads the scores
 //	reserve.go     the Reserve call; Unreserve ends what it holds
 //	permit.go      members of a group wait for each other; gang.go lets them go together, or none
 //	bind.go        the Binding carries the chosen GPUs
 //
-// tell.go says why a pod waits, where the framework's own Events would not.
+// tell.go says why a pod waits, where the framework's own Events would not; alone.go
+// why a pod that asks for a part of a GPU gets none chosen.
 //
 // Beside it run, per service: changes.go (wakes refused pods), books.go (what is
 // held, and what must be given back), breaker.go (a service that is away costs
@@ -31,6 +34,7 @@ package gputopology
 import (
 	"context"
 	"io"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -72,6 +76,8 @@ type Plugin struct {
 	teller   *teller
 	// preemption is the in-tree one, which the profile switches off: ours passes on to it what it is for.
 	preemption *defaultpreemption.DefaultPreemption
+	// evicting has the UIDs of the pods that are being evicted for groups.
+	evicting sync.Map
 }
 
 // New is the plugin's factory. It fails for bad args only: the service may come later.

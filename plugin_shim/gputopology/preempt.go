@@ -64,8 +64,7 @@ func (p *Plugin) preempt(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 		logger.V(5).Info("The pod may not preempt", logPod, klog.KObj(pod), logPodUID, pod.UID, "why", why)
 		return nil, c.stillRefused()
 	}
-	if p.link.preemptionRests.Load() {
-		p.link.waiting.noteFailed(pod.UID)
+	if p.mustRest(pod) {
 		return nil, c.stillRefused()
 	}
 	candidates, err := p.candidates(ctx, state, pod, statuses)
@@ -74,7 +73,7 @@ func (p *Plugin) preempt(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	}
 	var budgeted []string
 	if err == nil {
-		budgeted, err = p.protected(pod, candidates)
+		budgeted, err = p.protected(func() [][]fwk.PodInfo { return evictionsOn(candidates, pod) })
 	}
 	if err != nil {
 		logger.Error(err, "The pod cannot preempt now", logPod, klog.KObj(pod), logPodUID, pod.UID)
@@ -98,6 +97,15 @@ func (p *Plugin) mayPreempt(ctx context.Context, c *cycle, pod *v1.Pod, statuses
 		onNode = own
 	}
 	return p.preemption.PodEligibleToPreemptOthers(ctx, &asking, onNode)
+}
+
+// mustRest reports whether nobody preempts at the moment. The pod is tried again after that.
+func (p *Plugin) mustRest(pod *v1.Pod) bool {
+	rests := p.link.preemptionRests.Load()
+	if rests {
+		p.link.waiting.noteFailed(pod.UID)
+	}
+	return rests
 }
 
 // nominatedNode returns where GPUs are held for the pod, also if the nomination was cleared since.
@@ -163,7 +171,11 @@ func (p *Plugin) negotiate(ctx context.Context, state fwk.CycleState, pod *v1.Po
 		if tried == proposalsMax {
 			clear(candidates)
 		}
-		answer, err := p.preemptCall(ctx, c, candidates, budgeted)
+		nodes := newBitmap(len(c.verdict.table.names))
+		for index := range candidates {
+			nodes.set(index, true)
+		}
+		answer, err := p.preemptCall(ctx, p.args.CallTimeout.Duration, preemptRequest(c, nodes, budgeted))
 		if err != nil {
 			p.preemptFailed(ctx, pod, err)
 			return nil, c.stillRefused()
@@ -179,27 +191,28 @@ func (p *Plugin) negotiate(ctx context.Context, state fwk.CycleState, pod *v1.Po
 			return nil, c.stillRefused()
 		}
 		p.link.books.nominate(c, node.Node().Name, answer.GetGpus())
-		if done, ok := p.carryOut(ctx, state, pod, node, answer.GetVictimUids()); ok {
+		refused := p.link.gangs.refuse(answer.GetEndedPlans())
+		if done, ok := p.carryOut(ctx, state, pod, node, answer.GetVictimUids(), refused); ok {
 			return nominate(node.Node().Name), p.tellPreempting(ctx, pod, node, done, len(answer.GetGpus()))
 		}
 		delete(candidates, answer.GetNode())
 	}
 }
 
-// preemptCall returns an error for every verdict but OK and UNSCHEDULABLE.
-func (p *Plugin) preemptCall(ctx context.Context, c *cycle, candidates map[uint32]fwk.NodeInfo, budgeted []string) (*pb.PreemptResponse, error) {
-	nodes := newBitmap(len(c.verdict.table.names))
-	for index := range candidates {
-		nodes.set(index, true)
-	}
-	ctx, cancel := context.WithTimeout(ctx, p.args.CallTimeout.Duration)
-	defer cancel()
-	answer, err := p.link.client.Preempt(ctx, &pb.PreemptRequest{
+func preemptRequest(c *cycle, nodes bitmap, budgeted []string) *pb.PreemptRequest {
+	return &pb.PreemptRequest{
 		Attempt:       c.attempt,
 		Pod:           c.pod,
 		Nodes:         &pb.NodeSet{Epoch: c.verdict.table.epoch, Bitmap: nodes, Known: uint32(len(c.verdict.table.names))},
 		ProtectedUids: budgeted,
-	})
+	}
+}
+
+// preemptCall returns an error for every verdict but OK and UNSCHEDULABLE.
+func (p *Plugin) preemptCall(ctx context.Context, timeout time.Duration, request *pb.PreemptRequest) (*pb.PreemptResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	answer, err := p.link.client.Preempt(ctx, request)
 	if err != nil {
 		return nil, err
 	}
@@ -242,7 +255,10 @@ func (p *Plugin) tellPreempting(ctx context.Context, pod *v1.Pod, node fwk.NodeI
 	if done.unneeded {
 		return fwk.NewStatus(fwk.Success)
 	}
-	text := fmt.Sprintf("preempting %s on node %s", plural(len(done.victims), "pod"), node.Node().Name)
+	text := fmt.Sprintf("preempting %s on node %s", plural(len(done.victims)-len(done.elsewhere), "pod"), node.Node().Name)
+	if len(done.elsewhere) > 0 {
+		text += fmt.Sprintf(" and %s of the same groups on other nodes", plural(len(done.elsewhere), "pod"))
+	}
 	if gpus > 0 {
 		text += " for " + plural(gpus, "GPU")
 	}

@@ -52,6 +52,9 @@ func preempted(pod *v1.Pod) {
 	pod.Status.Conditions = []v1.PodCondition{{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonPreemptionByScheduler}}
 }
 
+// inGroup makes the pod a member of a group that runs.
+func inGroup(pod *v1.Pod) *v1.Pod { return memberOf("running", pod) }
+
 // preemptBench is a plugin whose service refuses every pod, with what runs on the nodes a, b and c.
 type preemptBench struct {
 	*testBench
@@ -111,6 +114,21 @@ func (b *preemptBench) needCPU(cpus int64) {
 			return fwk.NewStatus(fwk.Unschedulable, "Insufficient cpu")
 		}
 		return nil
+	}
+}
+
+func ofWeb(pod *v1.Pod) { pod.Labels = map[string]string{"app": "web"} }
+
+// allowOneDisruption lets a budget allow that one of the pods is evicted that are ofWeb.
+func (b *preemptBench) allowOneDisruption() {
+	b.t.Helper()
+	budget := &policy.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "web"},
+		Spec:       policy.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}},
+		Status:     policy.PodDisruptionBudgetStatus{DisruptionsAllowed: 1},
+	}
+	if err := b.handle.factory.Policy().V1().PodDisruptionBudgets().Informer().GetIndexer().Add(budget); err != nil {
+		b.t.Fatal(err)
 	}
 }
 
@@ -201,6 +219,62 @@ func TestWhatLacksCPUTooEvictsWhoHasIt(t *testing.T) {
 	wantStatus(t, got, fwk.Success, "preempting 2 pods on node a for 2 GPUs")
 	b.wantNominated(result, "a")
 	b.wantEvicted("cheap", "gpus")
+}
+
+func TestOfAGroupAllMembersAreEvictedWhereverTheyAre(t *testing.T) {
+	b := newPreemptBench(t, inGroup(runningPod("a1", "a", 0)), inGroup(runningPod("b1", "b", 0)), inGroup(runningPod("c1", "c", 0)),
+		inGroup(runningPod("c2", "c", 0, leaving)), runningPod("b2", "b", 0))
+	// One of them is gone already, and one is on its way.
+	b.propose(map[uint32][]string{0: {"uid-of-a1", "uid-of-b1", "uid-of-c1", "uid-of-c2", "uid-of-gone"}})
+	result, got := b.postFilter(urgentPod())
+	text := "preempting 1 pod on node a and 2 pods of the same groups on other nodes for 2 GPUs"
+	wantStatus(t, got, fwk.Success, text)
+	b.wantNominated(result, "a")
+	b.wantEvicted("a1", "b1", "c1")
+	if told := receive(t, b.told.Events, "an Event"); told != "Normal Preempting "+text {
+		t.Errorf("told %q", told)
+	}
+}
+
+func TestAGroupIsEvictedToItsEndThoughItsMemberOnTheNodeHasLeft(t *testing.T) {
+	b := newPreemptBench(t, inGroup(runningPod("a1", "a", 0, preempted)), inGroup(runningPod("b1", "b", 0)))
+	b.propose(map[uint32][]string{0: {"uid-of-a1", "uid-of-b1"}})
+	result, got := b.postFilter(urgentPod())
+	wantStatus(t, got, fwk.Success, "preempting 0 pods on node a and 1 pod of the same groups on other nodes for 2 GPUs")
+	b.wantNominated(result, "a")
+	b.wantEvicted("b1")
+}
+
+func TestAGroupWithAMemberOfNoLowerPriorityStays(t *testing.T) {
+	b := newPreemptBench(t, inGroup(runningPod("a1", "a", 0)), inGroup(runningPod("b1", "b", preemptorPriority)), runningPod("b2", "b", 1))
+	b.propose(map[uint32][]string{0: {"uid-of-a1", "uid-of-b1"}, 1: {"uid-of-b2"}})
+	result, _ := b.postFilter(urgentPod())
+	b.wantNominated(result, "b")
+	b.wantEvicted("b2")
+}
+
+func TestMembersOfAGroupThatIsNotNamedStayThoughTheyHaveTheCPU(t *testing.T) {
+	running := []*v1.Pod{runningPod("gpus", "a", 0), inGroup(runningPod("member", "a", 0)), runningPod("single", "a", 1)}
+	for name, test := range map[string]struct {
+		cpus    int64
+		evicted []string
+	}{
+		"others have enough of it": {cpus: 3, evicted: []string{"gpus", "single"}},
+		"others have too little":   {cpus: 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newPreemptBench(t, running...)
+			b.propose(map[uint32][]string{0: {"uid-of-gpus"}})
+			b.needCPU(test.cpus)
+			result, _ := b.postFilter(urgentPod())
+			if test.evicted == nil {
+				b.wantNominated(result, "")
+			} else {
+				b.wantNominated(result, "a")
+			}
+			b.wantEvicted(test.evicted...)
+		})
+	}
 }
 
 func TestNodesWhereOtherPluginsSeeNoHelpAreNotAskedAbout(t *testing.T) {
@@ -361,17 +435,9 @@ func TestTheNodeWhereGPUsAreHeldIsAskedAboutAgainThoughNobodyIsLeftThere(t *test
 }
 
 func TestPodsThatABudgetProtectsAreNamed(t *testing.T) {
-	labelled := func(pod *v1.Pod) { pod.Labels = map[string]string{"app": "web"} }
-	b := newPreemptBench(t, runningPod("a2", "a", 2, labelled), runningPod("a1", "a", 1, labelled), runningPod("a3", "a", 3),
-		runningPod("b1", "b", 1, labelled), runningPod("b0", "b", 0, labelled, leaving), runningPod("c1", "c", 200, labelled))
-	budget := &policy.PodDisruptionBudget{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "web"},
-		Spec:       policy.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}},
-		Status:     policy.PodDisruptionBudgetStatus{DisruptionsAllowed: 1},
-	}
-	if err := b.handle.factory.Policy().V1().PodDisruptionBudgets().Informer().GetIndexer().Add(budget); err != nil {
-		t.Fatal(err)
-	}
+	b := newPreemptBench(t, runningPod("a2", "a", 2, ofWeb), runningPod("a1", "a", 1, ofWeb), runningPod("a3", "a", 3),
+		runningPod("b1", "b", 1, ofWeb), runningPod("b0", "b", 0, ofWeb, leaving), runningPod("c1", "c", 200, ofWeb))
+	b.allowOneDisruption()
 	b.propose(nil)
 	b.postFilter(urgentPod())
 	// The one disruption of each node is for its least important pod.
@@ -572,7 +638,7 @@ func TestANominationEndsAfterFiveMinutes(t *testing.T) {
 			t.Fatal(err)
 		}
 		books := newBooks(nil, pods.Lister(), 1, "host")
-		c := &cycle{attempt: books.begin(), pod: describe(urgentPod(), []string{"nvidia.com/gpu"})}
+		c := &cycle{attempt: books.begin(), pod: describe(urgentPod(), []string{"nvidia.com/gpu"}, nil)}
 		books.nominate(c, "a", nil)
 		time.Sleep(3 * time.Minute)
 		// Asking again about what is held already does not prolong it.

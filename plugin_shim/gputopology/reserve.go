@@ -64,6 +64,7 @@ func (p *Plugin) concludeReserve(c *cycle, pod *v1.Pod, nodeName string, answer 
 		return p.refuseReserve(c, pod, answer, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, orDefault(reason, reasonNotPossible)))
 	case pb.Verdict_CODE_RETRY:
 		c.mayHold = false
+		p.link.gangs.clearSeatsOf(c.member.GetPlan())
 		return p.failed(pod, errors.New(orDefault(reason, reasonRetry)))
 	default:
 		return p.failed(pod, p.nonsense("Reserve", fmt.Sprintf("the verdict code %d", code)))

@@ -11,6 +11,11 @@ import (
 // roomFor returns, by eligible node in the order of the bits, how many such pods fit by CPU, memory, ephemeral storage
 // and number of pods; 255 stands for as many or more. GPUs are the service's to count.
 func roomFor(pod *v1.Pod, nodes []fwk.NodeInfo, eligible bitmap, t *table) []byte {
+	return roomWithout(pod, nodes, eligible, t, nil)
+}
+
+// roomWithout counts as if the pods that go were gone.
+func roomWithout(pod *v1.Pod, nodes []fwk.NodeInfo, eligible bitmap, t *table, goes func(*v1.Pod) bool) []byte {
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	cpu, memory, storage := requests.Cpu().MilliValue(), requests.Memory().Value(), requests.StorageEphemeral().Value()
 	byIndex := make([]byte, len(t.names))
@@ -19,13 +24,13 @@ func roomFor(pod *v1.Pod, nodes []fwk.NodeInfo, eligible bitmap, t *table) []byt
 		if !known || !eligible.has(i) {
 			continue
 		}
-		has, used := node.GetAllocatable(), node.GetRequested()
+		left := freeOn(node, goes)
 		byIndex[i] = byte(min(
 			math.MaxUint8,
-			max(int64(has.GetAllowedPodNumber()-len(node.GetPods())), 0),
-			times(cpu, has.GetMilliCPU()-used.GetMilliCPU()),
-			times(memory, has.GetMemory()-used.GetMemory()),
-			times(storage, has.GetEphemeralStorage()-used.GetEphemeralStorage()),
+			max(left.pods, 0),
+			times(cpu, left.cpu),
+			times(memory, left.memory),
+			times(storage, left.storage),
 		))
 	}
 	var room []byte
@@ -35,6 +40,34 @@ func roomFor(pod *v1.Pod, nodes []fwk.NodeInfo, eligible bitmap, t *table) []byt
 		}
 	}
 	return room
+}
+
+// free is what a node has left. Less than nothing where more is used than there is.
+type free struct{ pods, cpu, memory, storage int64 }
+
+// freeOn returns what is free when the pods that go are gone; nil: nobody goes.
+func freeOn(node fwk.NodeInfo, goes func(*v1.Pod) bool) free {
+	has, used := node.GetAllocatable(), node.GetRequested()
+	left := free{
+		pods:    int64(has.GetAllowedPodNumber() - len(node.GetPods())),
+		cpu:     has.GetMilliCPU() - used.GetMilliCPU(),
+		memory:  has.GetMemory() - used.GetMemory(),
+		storage: has.GetEphemeralStorage() - used.GetEphemeralStorage(),
+	}
+	if goes == nil {
+		return left
+	}
+	for _, info := range node.GetPods() {
+		if goes(info.GetPod()) {
+			// As it was added to what is requested of the node.
+			freed := info.CalculateResource().Resource
+			left.pods++
+			left.cpu += freed.GetMilliCPU()
+			left.memory += freed.GetMemory()
+			left.storage += freed.GetEphemeralStorage()
+		}
+	}
+	return left
 }
 
 // times returns how often the request fits into what is free. A request of 0 is never what lacks.

@@ -75,6 +75,30 @@ func TestRoomIsInTheOrderOfTheBits(t *testing.T) {
 	}
 }
 
+func TestRoomThatPodsLeave(t *testing.T) {
+	four := map[v1.ResourceName]string{"cpu": "4", "memory": "8Gi", "ephemeral-storage": "10Gi"}
+	goes, stays := wanting(four), wanting(four)
+	goes.UID = "goes"
+	for name, test := range map[string]struct {
+		node fwk.NodeInfo
+		want byte
+	}{
+		"CPU":               {node: nodeOf("a", "12", "1Ti", "1Ti", "110", goes, stays), want: 2},
+		"memory":            {node: nodeOf("a", "64", "24Gi", "1Ti", "110", goes, stays), want: 2},
+		"ephemeral storage": {node: nodeOf("a", "64", "1Ti", "30Gi", "110", goes, stays), want: 2},
+		"number of pods":    {node: nodeOf("a", "64", "1Ti", "1Ti", "3", goes, stays), want: 2},
+		"nobody goes":       {node: nodeOf("a", "12", "1Ti", "1Ti", "110", stays, stays), want: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := test.node.GetRequested().GetMilliCPU()
+			got := roomWithout(wanting(four), []fwk.NodeInfo{test.node}, bitmapOf(1, 0), tableOf(1, "a"), func(pod *v1.Pod) bool { return pod.UID == "goes" })
+			if !slices.Equal(got, []byte{test.want}) || test.node.GetRequested().GetMilliCPU() != before {
+				t.Errorf("got %d, want %d", got, test.want)
+			}
+		})
+	}
+}
+
 func BenchmarkRoomFor(b *testing.B) {
 	for _, count := range []int{1000, 12800} {
 		b.Run(fmt.Sprintf("nodes=%d", count), func(b *testing.B) {

@@ -44,6 +44,8 @@ type cycle struct {
 	planned string
 	// member tells to which plan a member of a group belongs. Nil for all others.
 	member *pb.PlanMember
+	// preempt: the group was refused for room that pods of lower priority have.
+	preempt bool
 	// mayHold is true once a Reserve call was sent that was not refused, or a launcher has taken its place in its plan.
 	mayHold bool
 	// came is true once the member has come to Permit.

@@ -10,7 +10,8 @@ Concurrency contract: one writer at a time; the caller holds one lock round ever
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -166,6 +167,18 @@ class Cluster:
         """Return the node that the pod is bound to if that is not known yet."""
         pod = self._early.get(uid)
         return pod.node if pod is not None else None
+
+    @contextmanager
+    def supposing(self, states: Mapping[int, NodeState]) -> Iterator[None]:
+        """While it lasts, nodes are in these states; nothing may be changed then. Afterwards they are as before."""
+        before = {node: self._states[node] for node in states}
+        for node, state in states.items():
+            self._set(node, state)
+        try:
+            yield
+        finally:
+            for node, state in before.items():
+                self._set(node, state)
 
     # -- changes ----------------------------------------------------------------------------------------------------
 

@@ -7,10 +7,14 @@ that it stays the same from attempt to attempt while nothing changed.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from pyscheduler.core.request import Shape
 
-__all__ = ["Hole", "no_node"]
+__all__ = ["UNSEEN", "Hole", "no_node", "plural"]
+
+# Where pods, each by itself, find as many GPUs as they ask for: that is all that an autoscaler looks at.
+UNSEEN: Final = "a cluster autoscaler cannot see this"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,7 @@ def no_node(shape: Shape, *, eligible: int, known: int, largest: Hole, freest: H
             f"ask for at most {largest.gpus} per pod, or use several pods"
         )
     if freest.gpus >= shape.gpus:
-        return f"{asked}; {freest.node} has {freest.gpus} free, but in no set that its kubelet's topology policy admits"
+        return f"{asked}; {freest.node} has {freest.gpus} free, but in no set that its kubelet's topology policy admits; {UNSEEN}"
     where = f"the nearest fit is {freest.node} with {freest.gpus}" if freest.gpus else "no eligible node has a free one"
     return (
         f"{asked}; {where}, {shape.gpus - freest.gpus} too few; "

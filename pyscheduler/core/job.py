@@ -125,7 +125,7 @@ class Refusal:
         The level at which it fails: ``node`` or that of a domain; None: the whole cluster.
     binds
         Which constraint binds: ``gpus``, ``max-link``, ``near-nic``, ``same-numa``, ``same-model``, ``partitions``, ``level``,
-        ``one-pod-per-node`` or ``health``.
+        ``one-pod-per-node``, ``subgroups`` or ``health``.
     change
         The smallest change that would make it fit, one sentence.
     """

@@ -58,6 +58,7 @@ class Ledger:
         self._ended: dict[PodUid, tuple[Attempt, float]] = {}
         self._tombstones: dict[PodUid, float] = {}
         self._nominated: set[PodUid] = set()
+        self._unbound: set[PodUid] = set()
         self._rivals: set[PodUid] = set()
         # Gone pods whose devices were never reported.
         self._unlisted: set[PodUid] = set()
@@ -78,6 +79,10 @@ class Ledger:
     def nominated(self) -> list[Holding]:
         """Return what is held for pods that preemption makes room for, by UID."""
         return [self._holdings[uid] for uid in sorted(self._nominated)]
+
+    def unbound(self) -> list[Holding]:
+        """Return the reservations whose Binding was not seen yet, in any order."""
+        return [self._holdings[uid] for uid in self._unbound]
 
     def conflicts(self) -> list[Holding]:
         """Return the live pods that name a GPU which an earlier one, live as well, keeps; by UID."""
@@ -340,6 +345,8 @@ class Ledger:
         self._holdings[holding.uid] = holding
         if holding.state is HoldingState.NOMINATED:
             self._nominated.add(holding.uid)
+        if holding.is_unbound:
+            self._unbound.add(holding.uid)
         if holding.rival is not None:
             self._rivals.add(holding.uid)
         if holding.state is HoldingState.RELEASING and not holding.listed:
@@ -353,6 +360,7 @@ class Ledger:
             return set()
         del self._by_node[held.node][uid]
         self._nominated.discard(uid)
+        self._unbound.discard(uid)
         self._rivals.discard(uid)
         self._unlisted.discard(uid)
         return {held.node}

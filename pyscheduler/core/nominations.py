@@ -18,11 +18,13 @@ from itertools import islice
 from typing import Final
 
 from pyscheduler.core.cluster import Cluster
+from pyscheduler.core.evictions.search import Evictions, Proposal
+from pyscheduler.core.evictions.units import Unit, is_leaving
+from pyscheduler.core.gangs.membership import GangKey
 from pyscheduler.core.holdings import Holding, HoldingState
 from pyscheduler.core.ledger import MADE_ROOM
 from pyscheduler.core.model import Attempt, PodRequest, PodUid
 from pyscheduler.core.node import NodeState
-from pyscheduler.core.preemption import Evictions, Proposal, is_evictable, is_leaving
 from pyscheduler.core.refusals import RENAME_AFTER_S
 from pyscheduler.core.request import Shape
 
@@ -97,9 +99,9 @@ class _Look:
 class Nominations:
     """Keeps the nominated holdings of a cluster's ledger."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, evictions: Evictions) -> None:
         self._cluster = cluster
-        self._evictions = Evictions(cluster)
+        self._evictions = evictions
         # When it was last told what time it is.
         self._now = 0.0
         # Both in the order of their time.
@@ -113,6 +115,8 @@ class Nominations:
         # The nodes when they were last looked at for those, and what has changed since.
         self._seen: list[NodeState] = []
         self._changed: set[int] = set()
+        # What would have to go together with a member of each group, when it was looked at last.
+        self._groups: dict[GangKey, Unit | None] = {}
         # By pod that was woken for an eviction: on which node it was possible, and when.
         self._offers: dict[PodUid, tuple[int, float]] = {}
 
@@ -190,16 +194,16 @@ class Nominations:
         if ended or ledger.get(pod.uid) is not None or ledger.refusal(attempt, pod.uid) is not None:
             return False
         here = ledger.on_node(node)
-        lower = {held.uid for held in here if is_evictable(held) and held.priority < pod.priority}
+        units = {held.uid: unit for held in here if (unit := self._evictions.units.of(held)) and unit.priority < pod.priority}
         hidden = self._hidden(node, pod.uid, pod.priority)
-        gone = {*lower, *hidden, *self._leaving(node, ())}
+        gone = {*units, *hidden, *self._leaving(node, ())}
         if any(held.uid not in gone and self._share(node, held.gpus, gpus) for held in here) or not self._fits(node, gone, shape):
             return False
         taken = [held for held in here if self._share(node, held.gpus, gpus)]
         for held in taken:
             if held.uid in hidden:
                 self._drop(held)
-        victims = tuple(sorted(held.uid for held in taken if held.uid in lower))
+        victims = tuple(sorted({uid for held in taken if held.uid in units for uid in units[held.uid].pods}))
         self._put(self._remember(attempt, pod, shape, 1 << node, now), pod, Proposal(node, victims, gpus), now)
         return True
 
@@ -212,10 +216,11 @@ class Nominations:
     def _going(self, held: Holding, pod: PodRequest, shape: Shape) -> tuple[PodUid, ...] | None:
         """Return who still has to go for what is held, None if it would not do any more."""
         passing = self._hidden(held.node, pod.uid, pod.priority) | self._leaving(held.node, held.victims)
+        standing = tuple(uid for uid in held.victims if self._evictions.units.stands(uid))
         if self._fits(held.node, passing, shape):
-            return ()
-        going = tuple(uid for uid in held.victims if uid not in passing)
-        return going if self._fits(held.node, passing.union(going), shape) else None
+            # Of a group the rest goes as well when some do.
+            return tuple(uid for uid in standing if self._evictions.units.is_broken(uid))
+        return standing if self._fits(held.node, passing.union(standing), shape) else None
 
     def _hold(
         self, call: _Call, pod: PodRequest, node: int, going: tuple[PodUid, ...], victims: tuple[PodUid, ...], since: float
@@ -348,10 +353,12 @@ class Nominations:
         """Return pods for which an eviction has become possible: of each kind one for each node where it has."""
         if not self._unhelped:
             self._changed.clear()
+            self._groups.clear()
             self._offers.clear()
             return []
         states, seen = self._cluster.states(), self._seen
-        self._changed.update(node for node, state in enumerate(states) if node >= len(seen) or state is not seen[node])
+        changed = {node for node, state in enumerate(states) if node >= len(seen) or state is not seen[node]}
+        self._changed |= changed.union(*map(self._with_groups, changed))
         self._seen = states
         for late in [uid for uid, (_, at) in self._offers.items() if self._now - at >= RENAME_AFTER_S]:
             # It is gone, or has found GPUs without an eviction.
@@ -367,6 +374,18 @@ class Nominations:
                     self._offers[uid] = node, self._now
                     helped.append(uid)
         return helped
+
+    def _with_groups(self, node: int) -> set[int]:
+        """Return the nodes of groups that may be evicted since they have changed on this one."""
+        nodes: set[int] = set()
+        for held in self._cluster.ledger.on_node(node):
+            gang = self._cluster.roster.gang_of(held.uid) if held.gang else None
+            unit = self._evictions.units.group(gang) if gang is not None else None
+            if gang is not None and unit is not self._groups.get(gang):
+                self._groups[gang] = unit
+                others = map(self._cluster.ledger.get, unit.pods if unit is not None else ())
+                nodes.update(other.node for other in others if other is not None)
+        return nodes
 
     def _helped_on(self, node: int, kind: _Kind) -> PodUid | None:
         """Return a pod of this kind that could have somebody evicted from the node, None if there is none."""

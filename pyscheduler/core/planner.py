@@ -17,6 +17,7 @@ from types import MappingProxyType
 from pyscheduler.core import explain
 from pyscheduler.core.chooser import Chooser, Chosen
 from pyscheduler.core.cluster import Cluster
+from pyscheduler.core.evictions.search import Evictions
 from pyscheduler.core.gangs.gangs import Gangs
 from pyscheduler.core.holdings import Holding, HoldingState
 from pyscheduler.core.job import NO_LIMITS, Job
@@ -73,8 +74,9 @@ class Planner:
     ) -> None:
         self.cluster = cluster
         self._chooser = Chooser(cluster, weights or Weights(), version)
-        self._nominations = Nominations(cluster)
-        self.gangs = Gangs(cluster, self._chooser, levels)
+        evictions = Evictions(cluster)
+        self._nominations = Nominations(cluster, evictions)
+        self.gangs = Gangs(cluster, self._chooser, levels, evictions)
 
     def filter(self, attempt: Attempt, pod: PodRequest, eligible: Eligible, now: float) -> FilterAnswer:
         """Judge all nodes for one pod.
@@ -144,21 +146,32 @@ class Planner:
         take = self._reserve if pod.membership is None else self._reserve_seat
         return take(attempt, pod, shape, node, now)
 
-    def preempt(self, attempt: Attempt, pod: PodRequest, nodes: int, protected: Collection[PodUid], now: float) -> PreemptAnswer:
-        """Say which pods of lower priority have to go from one of these nodes (a bitmap), and hold what the pod gets then.
+    def preempt(
+        self, attempt: Attempt, pod: PodRequest, nodes: int, protected: Collection[PodUid], now: float, room: bytes = b""
+    ) -> PreemptAnswer:
+        """Say which pods of lower priority have to go from these nodes (a bitmap), and hold what the pod gets then.
 
         Asked again without the node of an earlier answer another is named, and where there is none nothing is held.
-        `protected` are the pods whose eviction would break a PodDisruptionBudget.
+        `protected` are the pods whose eviction would break a PodDisruptionBudget. A member of a group asks for all of it:
+        `room` is how many such pods each node has room for, see `Gangs.make_room`.
         """
         shape = self._judge(attempt, pod)
         if isinstance(shape, Verdict):
             return PreemptAnswer(shape, self.cluster.generation)
         self._expire_holdings(now)
-        found = self._nominations.make_room(attempt, pod, shape, nodes, protected, now)
+        refused: list[str] = []
+        if pod.membership is not None:
+            found = self.gangs.make_room(pod, Eligible(nodes, len(self.cluster.table)), room, protected, now)
+            what = f"its group {pod.membership.gang}"
+        else:
+            nodes &= ~self.gangs.keeping.closed_to(pod.priority)
+            nodes, refused = self._refuse_plans(pod, shape, nodes)
+            found = self._nominations.make_room(attempt, pod, shape, nodes, protected, now)
+            what = f"{explain.plural(shape.gpus)} that satisfy the pod"
         if found is None:
-            reason = f"no eviction of pods of lower priority makes room for {explain.plural(shape.gpus)} that satisfy the pod"
+            reason = f"no eviction of pods of lower priority makes room for {what}"
             return PreemptAnswer(Verdict(Code.UNSCHEDULABLE, reason), self.cluster.generation)
-        return PreemptAnswer(OK, self.cluster.generation, found)
+        return PreemptAnswer(OK, self.cluster.generation, found, tuple(refused))
 
     def unreserve(self, attempt: Attempt, uid: PodUid, *, bound_unknown: bool, now: float, ended_plan: str = "") -> None:
         """Give the attempt's GPUs back, or hold them as doubtful while the outcome of its Binding is unknown.
@@ -170,7 +183,7 @@ class Planner:
         self.cluster.refresh(ledger.unreserve(attempt, uid, bound_unknown=bound_unknown, now=now))
         mine = held is not None and held.attempt == attempt and held.is_unbound
         if attempt.session >= ledger.session() and not bound_unknown:
-            self.gangs.give_back(uid, held.plan if held is not None and mine else "", ended_plan)
+            self.gangs.give_back(uid, held.plan if held is not None and mine else "", ended_plan, now)
 
     def resync(self, attempt: Attempt, held: Iterable[HeldByShim], now: float) -> ResyncAnswer:
         """Compare with what the shim holds: take up what is lacking, and return what the shim no longer knows."""
@@ -201,6 +214,19 @@ class Planner:
         return self.cluster.take_grown(), list(dict.fromkeys(due))
 
     # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _refuse_plans(self, pod: PodRequest, shape: Shape, nodes: int) -> tuple[int, list[str]]:
+        """End plans of lower priority whose members wait in Permit, if that makes room for the pod: it costs no running pod.
+
+        Return the nodes to look at, which then is one, and the names of the plans.
+        """
+        held = self._nominations.of(pod.uid)
+        if held is not None and nodes >> held.node & 1:
+            return nodes, []
+        for node in self.gangs.yielding.opens(pod.priority, shape):
+            if nodes >> node & 1:
+                return 1 << node, self.gangs.yielding.refuse(1 << node, pod.priority)
+        return nodes, []
 
     def _expire_holdings(self, now: float) -> None:
         self.cluster.expire(now)
@@ -242,7 +268,7 @@ class Planner:
         kept = self.gangs.keeping.closed_to(pod.priority)
         reason, curable = self._why_not(pod, shape, Eligible(eligible.nodes & ~kept, eligible.known))
         if kept and kept & eligible.nodes & self.cluster.ranking(shape).feasible:
-            reason, curable = f"{reason}; {self.gangs.keeping.why()}", True
+            reason, curable = f"{reason}; {self.gangs.keeping.why(pod.priority)}", True
         self._record(pod, shape, eligible, reason, now)
         return Verdict(Code.UNSCHEDULABLE if curable else Code.UNRESOLVABLE, reason)
 
@@ -253,11 +279,12 @@ class Planner:
             name = self.cluster.table.names[nominated.node]
             return f"waits for {explain.plural(shape.gpus)} on {name} that pods of lower priority give up", True
         present = self.cluster.present & eligible.nodes
+        largest, freest, free = self.cluster.holes(shape.resource, eligible.nodes)
         if shape.limits != NO_LIMITS and self.cluster.could_fit(shape) and present:
             unplaced = select(self.cluster, Job(1, shape.gpus, shape.resource, shape.limits), present)
             if isinstance(unplaced, Unplaced):
-                return f"{unplaced.reason}: {unplaced.change}", bool(present & ~self.cluster.ranking(shape).unresolvable)
-        largest, freest, free = self.cluster.holes(shape.resource, eligible.nodes)
+                unseen = f"; {explain.UNSEEN}" if freest.gpus >= shape.gpus else ""
+                return f"{unplaced.reason}: {unplaced.change}{unseen}", bool(present & ~self.cluster.ranking(shape).unresolvable)
         reason = explain.no_node(
             shape,
             eligible=present.bit_count(),
@@ -276,7 +303,7 @@ class Planner:
         chosen = self._chooser.choose(node, shape)
         if chosen is None and self._nominations.give_way(node, pod.uid, pod.priority, shape):
             chosen = self._chooser.choose(node, shape)
-        if chosen is None and self.gangs.yielding.give_way(node, pod.priority, shape, now):
+        if chosen is None and self.gangs.yielding.give_way(node, pod.priority, shape):
             chosen = self._chooser.choose(node, shape)
         if chosen is None:
             if held is not None and held.state is HoldingState.NOMINATED:

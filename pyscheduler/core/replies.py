@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pyscheduler.core.evictions.search import Proposal
 from pyscheduler.core.holdings import Holding
 from pyscheduler.core.model import PodRequest, PodUid, Verdict
-from pyscheduler.core.preemption import Proposal
 
 __all__ = [
     "Candidate",
@@ -50,12 +50,18 @@ class PlanMember:
 
 @dataclass(frozen=True, slots=True)
 class PlanAnswer:
-    """`node` is None for a member without GPUs, which may go anywhere; `member` is None if the verdict is not OK."""
+    """`node` is None for a member without GPUs, which may go anywhere; `member` is None if the verdict is not OK.
+
+    `seats` are the nodes of the other members that are not reserved yet, told once, when the plan is made. `preempt`: an
+    eviction of pods of lower priority may make room for the group.
+    """
 
     verdict: Verdict
     generation: int
     node: int | None = None
     member: PlanMember | None = None
+    seats: tuple[tuple[PodUid, int], ...] = ()
+    preempt: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +76,12 @@ class ReserveAnswer:
 
 @dataclass(frozen=True, slots=True)
 class PreemptAnswer:
-    """`proposal` is held for the pod; None if the verdict is not OK."""
+    """`proposal` is held for the pod; None if the verdict is not OK. `ended_plans`: their members that wait in Permit are refused."""
 
     verdict: Verdict
     generation: int
     proposal: Proposal | None = None
+    ended_plans: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,8 +35,8 @@ class PluginServicer(scheduler_pb2_grpc.SchedulerPluginServicer):
         Source of the stream that wakes refused pods.
     settle
         Takes the reservations that the shim no longer knows; it reads them live and drops the unbound ones.
-    read_sizes
-        Told that there may be groups whose size has to be read from an object of the API.
+    read_specs
+        Told that there may be groups whose object has to be read.
     ready, clock, log, version
         Readiness, seconds on a growing clock, where calls are told, and the version to report.
 
@@ -49,7 +49,7 @@ class PluginServicer(scheduler_pb2_grpc.SchedulerPluginServicer):
         *,
         changes: Changes,
         settle: Callable[[tuple[Holding, ...]], None],
-        read_sizes: Callable[[], None] = lambda: None,
+        read_specs: Callable[[], None] = lambda: None,
         ready: Callable[[], bool],
         clock: Callable[[], float],
         log: CallLog,
@@ -59,7 +59,7 @@ class PluginServicer(scheduler_pb2_grpc.SchedulerPluginServicer):
         self._lock = lock
         self._changes = changes
         self._settle = settle
-        self._read_sizes = read_sizes
+        self._read_specs = read_specs
         self._clock = clock
         self._version = version
         for name, handler in (
@@ -130,13 +130,19 @@ class PluginServicer(scheduler_pb2_grpc.SchedulerPluginServicer):
             size = len(table)
             if answer.node is not None:
                 fields["node"] = table.names[answer.node]
-        self._read_sizes()
+        self._read_specs()
         fields.update(verdict=answer.verdict.code.value, generation=answer.generation)
         if answer.verdict.reason:
             fields["reason"] = answer.verdict.reason
         member = codec.plan_member(answer.member)
         message = pb.PlanResponse(
-            verdict=codec.verdict(answer.verdict), epoch=table.epoch, table_size=size, generation=answer.generation, member=member
+            verdict=codec.verdict(answer.verdict),
+            epoch=table.epoch,
+            table_size=size,
+            generation=answer.generation,
+            member=member,
+            seats=[pb.PlanSeat(pod_uid=uid, node=node) for uid, node in answer.seats],
+            preempt=answer.preempt,
         )
         if answer.node is not None:
             message.node = answer.node
@@ -177,12 +183,14 @@ class PluginServicer(scheduler_pb2_grpc.SchedulerPluginServicer):
         attempt, pod, nodes = codec.attempt(request.attempt), codec.pod(request.pod), bitmap.from_bytes(request.nodes.bitmap)
         protected = frozenset(PodUid(uid) for uid in request.protected_uids)
         fields.update(pod=f"{pod.namespace}/{pod.name}", uid=pod.uid, attempt=attempt.number, nodes=nodes.bit_count())
+        if pod.membership is not None:
+            fields["group"] = str(pod.membership.gang)
         with self._lock:
             table = self._planner.cluster.table
             if request.nodes.epoch != table.epoch:
                 fields["verdict"] = "other-table"
                 return pb.PreemptResponse(verdict=codec.verdict(_OTHER_TABLE))
-            answer = self._planner.preempt(attempt, pod, nodes, protected, self._clock())
+            answer = self._planner.preempt(attempt, pod, nodes, protected, self._clock(), request.room)
             found = answer.proposal
             if found is not None:
                 fields.update(node=table.names[found.node], victims=len(found.victims), gpus=list(found.gpus))
@@ -192,6 +200,7 @@ class PluginServicer(scheduler_pb2_grpc.SchedulerPluginServicer):
             message.node = found.node
             message.victim_uids.extend(found.victims)
             message.gpus.extend(found.gpus)
+            message.ended_plans.extend(answer.ended_plans)
         return message
 
     def _unreserve(self, request: pb.UnreserveRequest, fields: Fields) -> pb.UnreserveResponse:

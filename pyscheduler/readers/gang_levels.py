@@ -9,13 +9,11 @@ from pyscheduler.core.fabric.merge_tree import NODE_LEVEL
 from pyscheduler.readers.snapshot_values import shown
 from pyscheduler.readers.text.json_text import json_or_none
 
-__all__ = ["KOORDINATOR", "NO_LEVELS", "VOLCANO", "LevelWords", "Levels", "by_keys"]
+__all__ = ["KOORDINATOR", "NO_LEVELS", "LevelWords", "Levels", "by_keys", "by_tiers", "is_level", "no_level"]
 
 _SPEC: Final = "gang.scheduling.koordinator.sh/network-topology-spec"
 # Layers that Koordinator always has (apis/scheduling/v1alpha1, ClusterNetworkTopology); None asks for nothing.
 _LAYERS: Final[Mapping[str, str | None]] = {"NodeTopologyLayer": NODE_LEVEL, "ClusterTopologyLayer": None}
-_MODE: Final = "volcano.sh/network-topology-mode"
-_TIER: Final = "volcano.sh/network-topology-highest-tier"
 # More levels than any fabric has.
 _TIER_DIGITS: Final = 2
 
@@ -44,8 +42,8 @@ def by_keys(required: str, preferred: str) -> LevelWords:
 
     def read(said: Mapping[str, str]) -> Levels:
         wants = (said.get(required), said.get(preferred))
-        problem = "" if _is_level(wants[1]) else f"{_no_level(preferred, wants[1])}; it is left out of use"
-        refusal = "" if _is_level(wants[0]) else _no_level(required, wants[0])
+        problem = "" if is_level(wants[1]) else f"{no_level(preferred, wants[1])}; it is left out of use"
+        refusal = "" if is_level(wants[0]) else no_level(required, wants[0])
         return Levels(None if refusal else wants[0], None if problem else wants[1], problem, refusal)
 
     return LevelWords((required, preferred), read)
@@ -68,23 +66,28 @@ def _koordinator(said: Mapping[str, str]) -> Levels:
     return Levels(must[0] if must else None, prefer[0] if prefer else None, problem)
 
 
-def _volcano(said: Mapping[str, str]) -> Levels:
-    """Read Volcano's mode and highest tier: tier N is the N-th level from the node, told as ``#N``."""
-    mode, tier = said.get(_MODE, "hard").strip().lower(), said.get(_TIER, "").strip()
-    if mode not in ("hard", "soft"):
-        return Levels(refusal=f"{_MODE} is {shown(mode)}: write hard or soft")
-    if not tier:
-        return NO_LEVELS
-    number = _tier(tier)
-    if number is None:
-        fault = f"{_TIER} is {shown(tier)}: write a whole number from 1 to {10**_TIER_DIGITS - 1}"
-        return Levels(refusal=fault) if mode == "hard" else Levels(problem=f"{fault}; it is left out of use")
-    level = f"#{number}"
-    return Levels(required=level) if mode == "hard" else Levels(preferred=level)
+def by_tiers(mode: str, tier: str, name: str = "") -> LevelWords:
+    """Return the words of Volcano: a mode, and the highest tier: tier N is the N-th level from the node, told as ``#N``.
+
+    Under `name` stands the tier's name in place of its number.
+    """
+
+    def read(said: Mapping[str, str]) -> Levels:
+        how, key = said.get(mode, "hard").strip().lower(), tier if said.get(tier, "").strip() else name
+        if how not in ("hard", "soft"):
+            return Levels(refusal=f"{mode} is {shown(how)}: write hard or soft")
+        text = said.get(key, "").strip()
+        if not text:
+            return NO_LEVELS
+        level, fault = _of_tier(key, text) if key == tier else (text, "" if is_level(text) else no_level(key, text))
+        if fault:
+            return Levels(refusal=fault) if how == "hard" else Levels(problem=f"{fault}; it is left out of use")
+        return Levels(required=level) if how == "hard" else Levels(preferred=level)
+
+    return LevelWords((mode, tier, name) if name else (mode, tier), read)
 
 
 KOORDINATOR: Final = LevelWords((_SPEC,), _koordinator)
-VOLCANO: Final = LevelWords((_MODE, _TIER), _volcano)
 
 
 def _rules(raw: Any) -> list[tuple[str, str]] | None:
@@ -95,14 +98,14 @@ def _rules(raw: Any) -> list[tuple[str, str]] | None:
     rules = []
     for rule in listed:
         layer, strategy = (rule.get("layer"), rule.get("strategy")) if isinstance(rule, dict) else (None, None)
-        if not isinstance(layer, str) or not _is_level(layer) or strategy not in ("MustGather", "PreferGather"):
+        if not isinstance(layer, str) or not is_level(layer) or strategy not in ("MustGather", "PreferGather"):
             return None
         if (level := _LAYERS.get(layer, layer)) is not None:
             rules.append((level, strategy))
     return rules
 
 
-def _is_level(text: str | None) -> bool:
+def is_level(text: str | None) -> bool:
     """Tell whether this may name a level: by its name, by a label key (at most 253 + 1 + 63 characters), or by its number."""
     if text is None:
         return True
@@ -112,10 +115,18 @@ def _is_level(text: str | None) -> bool:
     return bool(name) and name.isprintable() and len(name) <= 317
 
 
+def _of_tier(key: str, text: str) -> tuple[str, str]:
+    """Return the level of a tier, and what is wrong with its number."""
+    number = _tier(text)
+    fault = "" if number is not None else f"{key} is {shown(text)}: write a whole number from 1 to {10**_TIER_DIGITS - 1}"
+    return f"#{number}", fault
+
+
 def _tier(text: str) -> int | None:
     """Return the number of a level, None if there is no such level in any fabric."""
     return int(text) or None if text.isascii() and text.isdigit() and len(text) <= _TIER_DIGITS else None
 
 
-def _no_level(key: str, text: str | None) -> str:
+def no_level(key: str, text: str | None) -> str:
+    """Return what is wrong with a value that cannot name a level."""
     return f"{key} is {shown(text)}: write the name of a level, such as rack or {NODE_LEVEL}, or the node label that says it"

@@ -6,15 +6,17 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from pyscheduler.core.gangs.membership import ObjectRef
+from pyscheduler.core.gangs.membership import ObjectRef, Size
 
-__all__ = ["MEMBERS_MAX", "Size", "path_of", "ref_of", "size_of"]
+__all__ = ["MEMBERS_MAX", "POD_GROUP", "path_of", "ref_of", "size_of"]
 
 # More members than any group has.
 MEMBERS_MAX: Final = 1_000_000
 
+POD_GROUP: Final = "PodGroup"
+
 # The least and the largest number of members; None: no largest.
-Size = tuple[int, int | None]
+Numbers = tuple[int, int | None]
 
 # By kind of job of Kubeflow's training operator (v1) and MPI operator (v2beta1), the field with its replicas.
 _REPLICAS: Final = {
@@ -28,10 +30,10 @@ _REPLICAS: Final = {
 }
 # By API group and kind, the plural in the path.
 _PLURALS: Final = {
-    ("scheduling.x-k8s.io", "PodGroup"): "podgroups",
-    ("scheduling.sigs.k8s.io", "PodGroup"): "podgroups",
-    ("scheduling.run.ai", "PodGroup"): "podgroups",
-    ("scheduling.volcano.sh", "PodGroup"): "podgroups",
+    ("scheduling.x-k8s.io", POD_GROUP): "podgroups",
+    ("scheduling.sigs.k8s.io", POD_GROUP): "podgroups",
+    ("scheduling.run.ai", POD_GROUP): "podgroups",
+    ("scheduling.volcano.sh", POD_GROUP): "podgroups",
     ("batch", "Job"): "jobs",
     ("jobset.x-k8s.io", "JobSet"): "jobsets",
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): "leaderworkersets",
@@ -67,20 +69,20 @@ def size_of(kind: str, raw: Mapping[str, Any]) -> Size | None:
     if size is None:
         return None
     least, most = size
-    return (least, most) if 1 <= least <= MEMBERS_MAX and (most is None or least <= most <= MEMBERS_MAX) else None
+    return Size(least, most) if 1 <= least <= MEMBERS_MAX and (most is None or least <= most <= MEMBERS_MAX) else None
 
 
-def _pod_group(raw: Mapping[str, Any]) -> Size | None:
+def _pod_group(raw: Mapping[str, Any]) -> Numbers | None:
     least = _whole(_spec(raw).get("minMember"))
     return None if least is None else (least, None)
 
 
-def _job(raw: Mapping[str, Any]) -> Size:
+def _job(raw: Mapping[str, Any]) -> Numbers:
     pods = _pods_of_job(_spec(raw), succeeded=_whole(_mapping(raw.get("status")).get("succeeded")) or 0)
     return pods, pods
 
 
-def _job_set(raw: Mapping[str, Any]) -> Size:
+def _job_set(raw: Mapping[str, Any]) -> Numbers:
     jobs = [_mapping(job) for job in _listed(_spec(raw).get("replicatedJobs"))]
     pods = [_replicas(job) * _pods_of_job(_spec(_mapping(job.get("template")))) for job in jobs]
     if _mapping(_spec(raw).get("startupPolicy")).get("startupPolicyOrder") == "InOrder":
@@ -90,13 +92,13 @@ def _job_set(raw: Mapping[str, Any]) -> Size:
     return 1 if _is_exclusive(raw) else at_start, sum(pods)
 
 
-def _leader_worker_set(raw: Mapping[str, Any]) -> Size:
+def _leader_worker_set(raw: Mapping[str, Any]) -> Numbers:
     size = _whole(_mapping(_spec(raw).get("leaderWorkerTemplate")).get("size"), 1) or 0
     leader_first = _spec(raw).get("startupPolicy") == "LeaderReady" or _is_exclusive(raw)
     return 1 if leader_first else size, size
 
 
-def _kubeflow(raw: Mapping[str, Any]) -> Size:
+def _kubeflow(raw: Mapping[str, Any]) -> Numbers:
     spec = _spec(raw)
     roles = next((_mapping(spec[field]) for field in _REPLICAS.values() if field in spec), {})
     pods = {role: _replicas(_mapping(entry)) for role, entry in roles.items()}
@@ -107,8 +109,8 @@ def _kubeflow(raw: Mapping[str, Any]) -> Size:
     return min(wanted, at_start), None if spec.get("elasticPolicy") else sum(pods.values())
 
 
-_READERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Size | None]]] = {
-    "PodGroup": _pod_group,
+_READERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Numbers | None]]] = {
+    POD_GROUP: _pod_group,
     "Job": _job,
     "JobSet": _job_set,
     "LeaderWorkerSet": _leader_worker_set,

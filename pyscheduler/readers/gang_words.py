@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from pyscheduler.readers.gang_levels import KOORDINATOR, VOLCANO, LevelWords, by_keys
+from pyscheduler.readers.gang_levels import KOORDINATOR, LevelWords, by_keys, by_tiers
+from pyscheduler.readers.gang_subgroups import SubgroupWords
 
 __all__ = ["LEFT_OUT", "ROLES", "VOCABULARIES", "Words", "used_by"]
 
@@ -26,7 +27,7 @@ class Words:
     least, most
         Numbers of members.
     sized_by
-        API version and kind of the object that says the numbers. Its name is the value of the first key of the group.
+        API version and kind of the object that says the numbers, and if it is a PodGroup also the levels. Its name is the value of the first key of the group.
     owner
         API group of controllers of pods that say the numbers in place of `sized_by`.
     staged
@@ -37,6 +38,8 @@ class Words:
         The pod's number in its role.
     levels
         The levels that it asks for.
+    subgroup
+        The subgroup that it is in.
     """
 
     vocabulary: str
@@ -51,11 +54,13 @@ class Words:
     role_order: tuple[str, ...] = ()
     index: tuple[str, ...] = ()
     levels: LevelWords | None = None
+    subgroup: SubgroupWords | None = None
 
     def all_keys(self) -> frozenset[str]:
         """Return all keys."""
-        single = (self.least, self.most, *(self.staged or ())[:1], *(self.levels.keys if self.levels else ()))
-        return frozenset((*self.group, *single, *self.role, *self.role_order, *self.index)) - {""}
+        single = (self.least, self.most, *(self.staged or ())[:1])
+        levels = (*(self.levels.keys if self.levels else ()), *(self.subgroup.keys if self.subgroup else ()))
+        return frozenset((*self.group, *single, *levels, *self.role, *self.role_order, *self.index)) - {""}
 
 
 # Which role comes first where names alone tell: rank 0 is that of the master.
@@ -69,6 +74,9 @@ VOCABULARIES: Final = (
         least="pyscheduler.io/min-members",
         most="pyscheduler.io/max-members",
         levels=by_keys("pyscheduler.io/required-level", "pyscheduler.io/preferred-level"),
+        subgroup=SubgroupWords(
+            "pyscheduler.io/subgroup-level", "pyscheduler.io/subgroup", name="pyscheduler.io/subgroup", usual="#1"
+        ),
     ),
     # kubernetes-sigs/scheduler-plugins, apis/scheduling/v1alpha1/types.go (PodGroupLabel).
     Words(
@@ -103,6 +111,8 @@ VOCABULARIES: Final = (
         group=("pod-group-name",),
         sized_by=("scheduling.run.ai/v2alpha2", "PodGroup"),
         levels=by_keys("kai.scheduler/topology-required-placement", "kai.scheduler/topology-preferred-placement"),
+        # docs/topology/segment-based.md: pods are counted by their index.
+        subgroup=SubgroupWords("kai.scheduler/segment-topology-required-placement", "kai.scheduler/segment-size", by_role=True),
     ),
     # kubernetes-sigs/kueue, pkg/controller/jobs/pod/constants, apis/kueue/v1beta1/topology_types.go. A serving group is that
     # of a StatefulSet, which creates a pod when the one before is ready.
@@ -114,6 +124,7 @@ VOCABULARIES: Final = (
         staged=("kueue.x-k8s.io/pod-group-serving", "true"),
         index=("kueue.x-k8s.io/pod-group-pod-index",),
         levels=by_keys("kueue.x-k8s.io/podset-required-topology", "kueue.x-k8s.io/podset-preferred-topology"),
+        subgroup=SubgroupWords("kueue.x-k8s.io/podset-slice-required-topology", "kueue.x-k8s.io/podset-slice-size"),
     ),
     # volcano-sh/apis, pkg/apis/scheduling/v1beta1/labels.go and pkg/apis/batch/v1alpha1/labels.go.
     Words(
@@ -123,7 +134,7 @@ VOCABULARIES: Final = (
         sized_by=("scheduling.volcano.sh/v1beta1", "PodGroup"),
         role=("volcano.sh/task-spec",),
         index=("volcano.sh/task-index",),
-        levels=VOLCANO,
+        levels=by_tiers("volcano.sh/network-topology-mode", "volcano.sh/network-topology-highest-tier"),
     ),
     # kubernetes-sigs/jobset, api/jobset/v1alpha2/jobset_types.go. Jobs are the roles, pods of a Job their members.
     Words(
@@ -136,7 +147,7 @@ VOCABULARIES: Final = (
         index=("batch.kubernetes.io/job-completion-index",),
     ),
     # kubernetes-sigs/lws, api/leaderworkerset/v1/leaderworkerset_types.go. With exclusive placement the workers are created
-    # when their leader has a node (pkg/controllers/pod_controller.go). Its subgroups (subgroup-*) are not used.
+    # when their leader has a node (pkg/controllers/pod_controller.go). A leader that is left out of the subgroups has no index of one.
     Words(
         "leaderworkerset",
         group=("leaderworkerset.sigs.k8s.io/name", "leaderworkerset.sigs.k8s.io/group-index"),
@@ -146,6 +157,11 @@ VOCABULARIES: Final = (
         sized_by=("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"),
         staged=("leaderworkerset.sigs.k8s.io/exclusive-topology", None),
         index=("leaderworkerset.sigs.k8s.io/worker-index",),
+        subgroup=SubgroupWords(
+            "leaderworkerset.sigs.k8s.io/subgroup-exclusive-topology",
+            name="leaderworkerset.sigs.k8s.io/subgroup-index",
+            alone=True,
+        ),
     ),
     # kubeflow/training-operator, pkg/apis/kubeflow.org/v1/common_types.go; kubeflow/mpi-operator, whose launcher is the pod
     # of a Job, and whose pods have a job-role alone.
@@ -173,5 +189,6 @@ def used_by(said: Mapping[str, str]) -> list[Words]:
 # Keys that ask for more than this version gives.
 LEFT_OUT: Final = (
     "gang.scheduling.koordinator.sh/groups",
-    "kueue.x-k8s.io/podset-slice-required-topology",
+    "kai.scheduler/segment-topology-preferred-placement",
+    "kueue.x-k8s.io/podset-slice-required-topology-constraints",
 )

@@ -6,9 +6,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from pyscheduler.core.gangs.membership import GangKey, Membership, ObjectRef, OwnerRef
-from pyscheduler.readers.gang_levels import NO_LEVELS
-from pyscheduler.readers.gang_size import MEMBERS_MAX, ref_of
+from pyscheduler.core.fabric.merge_tree import NODE_LEVEL
+from pyscheduler.core.gangs.membership import GangKey, Membership, ObjectRef, OwnerRef, Subgroup
+from pyscheduler.readers.gang_levels import NO_LEVELS, is_level
+from pyscheduler.readers.gang_size import MEMBERS_MAX, POD_GROUP, ref_of
+from pyscheduler.readers.gang_subgroups import subgroup_of
 from pyscheduler.readers.gang_words import LEFT_OUT, ROLES, Words, used_by
 from pyscheduler.readers.snapshot_values import shown
 
@@ -31,6 +33,7 @@ GROUP_KEYS: Final = frozenset(
     )
 )
 
+_SPREAD: Final = "pyscheduler.io/spread"
 _WAIT: Final = "pyscheduler.io/wait"
 _SAME_MODEL: Final = "pyscheduler.io/same-model"
 _ONE_POD_PER_NODE: Final = "pyscheduler.io/one-pod-per-node"
@@ -86,20 +89,23 @@ class _Reader:
     def membership(self) -> Membership:
         """Return what the pod says."""
         gang, words = self._gang()
-        least, most, size_from = self._size(words)
+        least, most, spec_from = self._size(words)
         role, index = self._place(words)
         required, preferred = self._levels_of(words)
+        subgroup, spread = self._subgroup(words), self._spread()
         wait_s = self._wait()
         one_pod_per_node, same_model = self._switch(_ONE_POD_PER_NODE), self._switch(_SAME_MODEL)
         return Membership(
             gang=gang,
             min_members=least,
             max_members=most,
-            size_from=size_from,
+            spec_from=spec_from,
             role=role,
             index=index,
             required_level=required,
             preferred_level=preferred,
+            subgroup=subgroup,
+            spread_level=spread,
             wait_s=wait_s,
             one_pod_per_node=one_pod_per_node,
             same_model=same_model,
@@ -138,7 +144,7 @@ class _Reader:
         return "-".join(value for _, value in values), ""
 
     def _size(self, words: list[Words]) -> tuple[int | None, int | None, ObjectRef | None]:
-        """Return the least and the largest number of members, and the object that says them in place of the pod."""
+        """Return the least and the largest number of members, and the object that says what the pod does not."""
         told = [each for each in words if not self._is_staged(each)]
         least, source = next(self._sizes(told), (None, None))
         if least is None and source is None and len(told) < len(words):
@@ -149,7 +155,7 @@ class _Reader:
         if least is not None and most is not None and least > most:
             self.problems.append(f"the group has at least {least} and at most {most} members: the larger number is used for both")
             most = least
-        return least, most, source
+        return least, most, source or self._pod_group(told)
 
     def _sizes(self, words: list[Words]) -> Iterator[tuple[int | None, ObjectRef | None]]:
         for each in words:
@@ -159,6 +165,11 @@ class _Reader:
                 yield least, source
         if self._is_made_by("batch"):
             yield None, self._owner()
+
+    def _pod_group(self, words: list[Words]) -> ObjectRef | None:
+        """Return the PodGroup of the pod: the size aside, it may say levels."""
+        found = (self._object(each) for each in words if each.sized_by is not None and each.sized_by[1] == POD_GROUP)
+        return next((ref for ref in found if ref is not None), None)
 
     def _is_staged(self, words: Words) -> bool:
         if words.staged is None:
@@ -209,6 +220,21 @@ class _Reader:
 
     def _level(self, written: str | None) -> str | None:
         return None if written is None else written.strip()
+
+    def _subgroup(self, words: list[Words]) -> Subgroup | None:
+        asked = subgroup_of([each.subgroup for each in words if each.subgroup], self._said)
+        self.problems += [asked.problem] if asked.problem else []
+        self.refusals += [asked.refusal] if asked.refusal else []
+        return asked.subgroup
+
+    def _spread(self) -> str | None:
+        """Return the level to spread over: `true` is the node."""
+        text = self._said.get(_SPREAD, "false").strip()
+        switch = _SWITCH.get(text.lower())
+        if switch is None and not is_level(text):
+            self._fault(f"{_SPREAD} is {shown(text)}: write true, false or the name of a level, such as rack", hard=True)
+            return None
+        return text if switch is None else NODE_LEVEL if switch else None
 
     def _number(self, key: str, least: int, *, hard: bool = False) -> int | None:
         """Return the whole number under a key, None if there is none or it cannot be read, which is told once."""

@@ -12,6 +12,7 @@ import json
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,6 +20,7 @@ from tempfile import TemporaryDirectory
 from deploy.local import components
 from deploy.local.api import in_parallel
 from deploy.local.control_plane import ControlPlane, Mode, Options
+from deploy.local.errors import LocalError
 from deploy.local.scheduler_config import DEFAULT_PROFILE, GPU_PROFILE
 from deploy.local.workspace import Workspace
 from tests.bench.throughput import machine
@@ -36,14 +38,16 @@ class Bindings:
         threading.Thread(target=self._run, args=(workspace,), daemon=True).start()
 
     def _run(self, workspace: Workspace) -> None:
-        while True:
-            # The server ends the watch of a reader that cannot keep up: then the list is read again.
-            items, version = workspace.api.read_all(workspace.pods)
-            for pod in chain(items, (pod for _, pod in workspace.api.watch(workspace.pods, version, 3600.0))):
-                if pod.get("spec", {}).get("nodeName"):
-                    with self._changed:
-                        self._at.setdefault(pod["metadata"]["name"], time.monotonic())
-                        self._changed.notify()
+        # The API server stops at the end.
+        with suppress(LocalError):
+            while True:
+                # The server ends the watch of a reader that cannot keep up: then the list is read again.
+                items, version = workspace.api.read_all(workspace.pods)
+                for pod in chain(items, (pod for _, pod in workspace.api.watch(workspace.pods, version, 3600.0))):
+                    if pod.get("spec", {}).get("nodeName"):
+                        with self._changed:
+                            self._at.setdefault(pod["metadata"]["name"], time.monotonic())
+                            self._changed.notify()
 
     def of(self, names: Sequence[str]) -> list[float]:
         """Wait until all of these are bound. Return when they were, in order."""

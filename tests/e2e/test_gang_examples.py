@@ -10,14 +10,14 @@ import copy
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import ExitStack
 from typing import Any, Final
 
 import pytest
 import yaml
 
 from deploy.local import components
-from deploy.local.api import Api, Object
+from deploy.local.api import Object
 from deploy.local.control_plane import ControlPlane
 from deploy.local.layout import REPOSITORY
 from deploy.local.workspace import RUN_LABEL, Workspace, annotation
@@ -73,12 +73,24 @@ def created(own: Workspace, item: Object, plural: str) -> Object:
     return {**own.api.create(collection(own, item["apiVersion"], plural), item), **kind}
 
 
-def served(api: Api, item: Object) -> AbstractContextManager[str]:
-    """Serve the kind of an object for a while."""
-    (group, _, version), kind = item["apiVersion"].partition("/"), item["kind"]
-    crd = definition(group, version, kind, f"{kind.lower()}s")
-    crd["spec"]["scope"] = "Namespaced"
-    return installed(api, crd)
+@pytest.fixture(scope="module")
+def kinds(control_plane: ControlPlane) -> Iterator[None]:
+    """Serve the kinds whose controllers are not here.
+
+    The API server makes whoever creates an object of a kind that is younger than 2 s wait for 2 s (crdHandler of
+    k8s.io/apiextensions-apiserver): so for all at once, and before the Job.
+    """
+    with ExitStack() as kept:
+        for file, kind in (
+            ("jobset.yaml", "JobSet"),
+            ("leaderworkerset.yaml", "LeaderWorkerSet"),
+            ("pytorchjob.yaml", "PyTorchJob"),
+        ):
+            group, _, version = example(file, kind)["apiVersion"].partition("/")
+            crd = definition(group, version, kind, f"{kind.lower()}s")
+            crd["spec"]["scope"] = "Namespaced"
+            kept.enter_context(installed(control_plane.api, crd))
+        yield
 
 
 def known_nodes(plane: ControlPlane, own: Workspace) -> list[str]:
@@ -135,6 +147,7 @@ def check_table(own: Workspace, group: str, pods: Sequence[Object], hosts: Seque
 # -- a Job ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("kinds")
 def test_job(control_plane: ControlPlane, workspace: Workspace) -> None:
     own = workspace
     nodes = known_nodes(control_plane, own)
@@ -183,22 +196,22 @@ def jobs_of(own: Workspace, jobset: Object) -> Iterator[Object]:
         yield owned(marked(body, said, said), jobset, job_name)
 
 
+@pytest.mark.usefixtures("kinds")
 def test_jobset(control_plane: ControlPlane, workspace: Workspace) -> None:
     own = workspace
     nodes = known_nodes(control_plane, own)
     wanted = example("jobset.yaml", "JobSet")
-    with served(own.api, wanted):
-        for job in jobs_of(own, created(own, wanted, "jobsets")):
-            created(own, job, "jobs")
-        pods = members(own, 4)
-        assert [annotation(pod, RANK) for pod in pods] == ["0", "1", "2", "3"]
-        hosts = [f"train-workers-{job}-{index}" for job in range(2) for index in range(2)]
-        assert [pod["spec"]["hostname"] for pod in pods] == hosts
-        assert {pod["spec"]["nodeName"] for pod in pods} <= set(nodes)
-        assert each_gpu_once(pods)
-        assert plans(control_plane, own, "train") == [True]
-        # Its pods are those of two Jobs.
-        check_table(own, "train", pods, [f"{host}.train" for host in hosts], {**pods[0], "kind": "Pod"})
+    for job in jobs_of(own, created(own, wanted, "jobsets")):
+        created(own, job, "jobs")
+    pods = members(own, 4)
+    assert [annotation(pod, RANK) for pod in pods] == ["0", "1", "2", "3"]
+    hosts = [f"train-workers-{job}-{index}" for job in range(2) for index in range(2)]
+    assert [pod["spec"]["hostname"] for pod in pods] == hosts
+    assert {pod["spec"]["nodeName"] for pod in pods} <= set(nodes)
+    assert each_gpu_once(pods)
+    assert plans(control_plane, own, "train") == [True]
+    # Its pods are those of two Jobs.
+    check_table(own, "train", pods, [f"{host}.train" for host in hosts], {**pods[0], "kind": "Pod"})
 
 
 # -- a LeaderWorkerSet ------------------------------------------------------------------------------------------------
@@ -260,22 +273,22 @@ def replica_of(own: Workspace, lws: Object, number: int) -> None:
         pod(index, index, f"{leader_name}-{index}", workers, {**size, "leaderworkerset.sigs.k8s.io/leader-name": leader_name})
 
 
+@pytest.mark.usefixtures("kinds")
 def test_leader_worker_set(control_plane: ControlPlane, workspace: Workspace) -> None:
     own = workspace
     nodes = known_nodes(control_plane, own)
     wanted = example("leaderworkerset.yaml", "LeaderWorkerSet")
-    with served(own.api, wanted):
-        lws = created(own, wanted, "leaderworkersets")
-        # Or it would create the pods itself, without what LWS's webhook adds.
-        with control_plane.frozen_component(components.CONTROLLER_MANAGER):
-            replica_of(own, lws, 0)
-        pods = members(own, 4)
-        assert [pod["metadata"]["name"] for pod in pods] == ["vllm-0", "vllm-0-1", "vllm-0-2", "vllm-0-3"]
-        assert {pod["spec"]["nodeName"] for pod in pods} <= set(nodes)
-        assert each_gpu_once(pods)
-        assert plans(control_plane, own, "vllm-0") == [True]
-        hosts = [f"{pod['metadata']['name']}.vllm" for pod in pods]
-        check_table(own, "vllm-0", pods, hosts, {**pods[0], "kind": "Pod"})
+    lws = created(own, wanted, "leaderworkersets")
+    # Or it would create the pods itself, without what LWS's webhook adds.
+    with control_plane.frozen_component(components.CONTROLLER_MANAGER):
+        replica_of(own, lws, 0)
+    pods = members(own, 4)
+    assert [pod["metadata"]["name"] for pod in pods] == ["vllm-0", "vllm-0-1", "vllm-0-2", "vllm-0-3"]
+    assert {pod["spec"]["nodeName"] for pod in pods} <= set(nodes)
+    assert each_gpu_once(pods)
+    assert plans(control_plane, own, "vllm-0") == [True]
+    hosts = [f"{pod['metadata']['name']}.vllm" for pod in pods]
+    check_table(own, "vllm-0", pods, hosts, {**pods[0], "kind": "Pod"})
 
 
 # -- a PyTorchJob -----------------------------------------------------------------------------------------------------
@@ -302,21 +315,21 @@ def pods_of(own: Workspace, job: Object) -> Iterator[Object]:
             yield owned(marked({"apiVersion": "v1", "kind": "Pod", **template}, labels), job, f"{name}-{kind}-{index}")
 
 
+@pytest.mark.usefixtures("kinds")
 def test_pytorch_job(control_plane: ControlPlane, workspace: Workspace) -> None:
     own = workspace
     nodes = known_nodes(control_plane, own)
     wanted = example("pytorchjob.yaml", "PyTorchJob")
-    with served(own.api, wanted):
-        job = created(own, wanted, "pytorchjobs")
-        for pod in pods_of(own, job):
-            created(own, pod, "pods")
-        pods = members(own, 4)
-        expected = ["bert-master-0", "bert-worker-0", "bert-worker-1", "bert-worker-2"]
-        assert [pod["metadata"]["name"] for pod in pods] == expected
-        assert {pod["spec"]["nodeName"] for pod in pods} <= set(nodes)
-        assert each_gpu_once(pods)
-        assert plans(control_plane, own, "bert") == [True]
-        check_table(own, "bert", pods, expected, job)
+    job = created(own, wanted, "pytorchjobs")
+    for pod in pods_of(own, job):
+        created(own, pod, "pods")
+    pods = members(own, 4)
+    expected = ["bert-master-0", "bert-worker-0", "bert-worker-1", "bert-worker-2"]
+    assert [pod["metadata"]["name"] for pod in pods] == expected
+    assert {pod["spec"]["nodeName"] for pod in pods} <= set(nodes)
+    assert each_gpu_once(pods)
+    assert plans(control_plane, own, "bert") == [True]
+    check_table(own, "bert", pods, expected, job)
 
 
 # -- the table afterwards ---------------------------------------------------------------------------------------------

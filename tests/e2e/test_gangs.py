@@ -173,19 +173,6 @@ def test_group_that_waits_for_room_runs_when_there_is_room(control_plane: Contro
     assert each_gpu_once(running(workspace, pods))
 
 
-def test_planned_gpu_that_a_pod_of_another_scheduler_takes_brings_a_new_plan(
-    control_plane: ControlPlane, workspace: Workspace
-) -> None:
-    nodes = workspace.add_nodes(BOX, 3)
-    known(control_plane, nodes)
-    add_member(workspace, "train", 2, 0)
-    workspace.wait_event("train-0", "1 of 2 members is there")
-    workspace.occupy(nodes[0], range(8))
-    add_member(workspace, "train", 2, 1)
-    found = running(workspace, names("train", 2))
-    assert {pod["spec"]["nodeName"] for pod in found} == set(nodes[1:])
-
-
 def test_launcher_without_gpus_starts_with_its_workers(control_plane: ControlPlane, workspace: Workspace) -> None:
     known(control_plane, workspace.add_nodes(BOX, 2))
     workspace.add_pod("launcher", workspace.pod_spec(0), group("mpi", 3, 0))

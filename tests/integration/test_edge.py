@@ -343,6 +343,34 @@ def test_member_of_a_group_is_given_its_place_and_its_rank(edge: Edge) -> None:
     assert reserved.annotations["pyscheduler.io/rank"] == "0"
 
 
+def test_answer_that_a_plan_is_made_for_tells_where_the_others_go(edge: Edge) -> None:
+    pods = []
+    for name in ("u1", "u2"):
+        pods.append(_member(**{"pyscheduler.io/min-members": "2"}))
+        pods[-1].uid = pods[-1].name = name
+    waits = _plan(edge, pods[0])
+    made = _plan(edge, pods[1])
+    assert (waits.verdict.code, len(waits.seats)) == (scheduler_pb2.Verdict.CODE_UNSCHEDULABLE, 0)
+    assert [(seat.pod_uid, seat.node) for seat in made.seats] == [("u1", 1 - made.node)]
+
+
+def test_group_without_room_is_told_that_an_eviction_may_help_and_who_goes_for_it(edge: Edge) -> None:
+    for name, kind in (("n1", "hgx-h100"), ("n2", "dgx-1v")):
+        edge.planner.cluster.observe_pod(bound(f"on-{name}", name, 8, uuids(kind, name, *range(8))), 0.0)
+    assert not _plan(edge, _member(**{"pyscheduler.io/group": "unimportant"})).preempt
+    wanted = _member()
+    wanted.priority = 5
+    wanted.uid = wanted.name = "u2"
+    refused = _plan(edge, wanted)
+    assert (refused.verdict.code, refused.preempt) == (scheduler_pb2.Verdict.CODE_UNSCHEDULABLE, True)
+    nodes = scheduler_pb2.NodeSet(epoch=1, bitmap=b"\x03", known=2)
+    request = scheduler_pb2.PreemptRequest(attempt=_attempt(), pod=wanted, nodes=nodes, room=b"\x00\x01")
+    answer = edge.stub.Preempt(request)
+    assert (answer.verdict.code, list(answer.victim_uids), list(answer.gpus)) == (scheduler_pb2.Verdict.CODE_OK, ["on-n2"], [])
+    assert not _plan(edge, wanted).preempt
+    assert list(edge.stub.Preempt(request).victim_uids) == []
+
+
 def test_plan_that_ends_gives_everything_back(edge: Edge) -> None:
     planned = _plan(edge, _member())
     outcome = scheduler_pb2.UnreserveRequest.OUTCOME_NOT_BOUND

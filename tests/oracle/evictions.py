@@ -12,7 +12,7 @@ from itertools import combinations
 
 from tests.oracle.boards import Board, Gpus
 
-__all__ = ["Box", "Cost", "Holder", "Wanted", "cost_of", "evictions", "free_sets", "survivors"]
+__all__ = ["Box", "Cost", "Holder", "Wanted", "cost_of", "evictions", "free_sets", "survivors", "units"]
 
 # Protected pods, the highest priority among the victims, the sum of their priorities with each pod counted as one of the
 # lowest priority more, pods, and how early the first of those of the highest priority started: the later, the better.
@@ -28,7 +28,7 @@ class Holder:
 
     `told` says how they are known: by its `annotation`, by the node's `report`, or not: by `number`. `state`: it `runs`,
     `starts` (its Binding is under way), `leaves` (it is being deleted), has `ended` but not released its GPUs, or `waits`
-    for GPUs that are held for it. `gang`: one of a group. `devices` are those of a pod that waits, and runs: somebody
+    for GPUs that are held for it. `gang`: the group that it is one of, empty if it is none. `devices` are those of a pod that waits, and runs: somebody
     else has bound it.
     """
 
@@ -39,7 +39,7 @@ class Holder:
     start: float = 0.0
     told: str = "annotation"
     state: str = "runs"
-    gang: bool = False
+    gang: str = ""
     protected: bool = False
     devices: Gpus = ()
 
@@ -88,13 +88,24 @@ def _distance(link: str) -> tuple[int, int]:
     return (0, -int(link[2:])) if link.startswith("NV") else (1, _FAR.index(link))
 
 
-def evictions(box: Box, wanted: Wanted) -> Iterator[tuple[Cost, tuple[str, ...]]]:
-    """Yield every set of pods that make room if they go, and what it costs."""
-    candidates = [h for h in box.holders if h.state == "runs" and not h.gang and h.priority < wanted.priority]
+def evictions(box: Box, wanted: Wanted, boxes: Sequence[Box]) -> Iterator[tuple[Cost, tuple[str, ...]]]:
+    """Yield every set of pods that make room on one of the machines if they go, and what it costs. Groups go whole."""
+    candidates = units(box, wanted, boxes)
     for size in range(len(candidates) + 1):
-        for victims in combinations(candidates, size):
+        for chosen in combinations(candidates, size):
+            victims = [h for unit in chosen for h in unit]
             if free_sets(box, wanted, victims):
                 yield cost_of(victims), tuple(h.name for h in victims)
+
+
+def units(box: Box, wanted: Wanted, boxes: Sequence[Box]) -> list[list[Holder]]:
+    """Return what of a machine may go: single pods, and groups with what they have elsewhere."""
+    found = [[h] for h in box.holders if not h.gang and h.state == "runs"]
+    for gang in sorted({h.gang for h in box.holders if h.gang and h.state == "runs"}):
+        members = [h for each in boxes for h in each.holders if h.gang == gang]
+        if not any(h.state == "starts" for h in members):
+            found.append([h for h in members if h.state == "runs"])
+    return [unit for unit in found if all(h.priority < wanted.priority for h in unit)]
 
 
 def cost_of(victims: Sequence[Holder]) -> Cost:

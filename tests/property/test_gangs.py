@@ -38,11 +38,14 @@ class World:
         self.ended: set[str] = set()
         self.bound: dict[str, tuple[str, str]] = {}
         self.started: set[str] = set()
+        # Bound pods that were evicted and are on their way out.
+        self.ending: set[str] = set()
+        self.evicted: list[str] = []
 
     def step(self) -> None:
         self.now += self.draw.choice((0.1, 1.0, 5.0))
         self.draw.choice(
-            (self.create, self.create, self.cycle, self.cycle, self.cycle, self.fail, self.delete, self.intrude, self.wait)
+            (self.create, self.create, *[self.cycle] * 3, self.fail, self.delete, self.intrude, self.wait, self.leave)
         )()
         self.planner.expire(self.now)
         for plan in self.planner.gangs.plans.take_ended():
@@ -79,6 +82,8 @@ class World:
             return
         pod, self.number = self.draw.choice(waiting), self.number + 1
         answer = self.planner.plan(attempt(self.number), pod, only(*range(8), known=8), b"", frozenset(), self.now)
+        if answer.preempt:
+            self.evict(pod)
         if answer.verdict.code is not Code.OK or answer.node is None or answer.member is None:
             return
         if self.draw.random() < 0.1:
@@ -88,11 +93,45 @@ class World:
             return
         self.come(pod, reserved.member)
 
+    def evict(self, pod: PodRequest) -> None:
+        """A group asks for room. What it has evicted are pods of other schedulers and whole groups, of lower priority."""
+        found = self.planner.preempt(attempt(self.number), pod, 255, frozenset(), self.now, bytes([255] * 8))
+        victims = set(found.proposal.victims) if found.proposal is not None else set()
+        comes = {self.pods[uid].name.split("-")[0] for members in self.came.values() for uid in members}
+        for group in {self.bound[uid][1] for uid in victims} - {""}:
+            runs = {uid for uid, (_, of) in self.bound.items() if of == group and uid not in self.ending}
+            assert runs == {uid for uid in victims if self.bound[uid][1] == group}, f"a part of {group} goes"
+            assert group not in comes, f"{group} goes while a member of it is being bound"
+            assert int(group[1]) < pod.priority
+        if self.draw.random() < 0.1:
+            return  # the evictions fail
+        self.evicted += victims
+        for uid in victims:
+            self.ending.add(uid)
+            name, group = self.bound[uid]
+            held = self.planner.cluster.ledger.get(PodUid(uid))
+            assert held is not None
+            leaves = bound(uid, name, 8, scheduler="other", terminating=True)
+            if group:
+                leaves = shown(self.pods[uid], name, gpus={"main": held.gpus}, terminating=True)
+            self.planner.cluster.observe_pod(leaves, self.now)
+
+    def leave(self) -> None:
+        """Somebody who was evicted is gone."""
+        ending = sorted(self.ending & self.bound.keys())
+        if ending:
+            uid = self.draw.choice(ending)
+            self.ending.discard(uid)
+            self.pods.pop(uid, None)
+            del self.bound[uid]
+            self.planner.cluster.forget_pod(PodUid(uid), self.now)
+
     def come(self, pod: PodRequest, mine: PlanMember) -> None:
         """A member comes to Permit."""
         plan, group = mine.plan, mine.group.removeprefix("default/")
         if mine.needed == 0:
-            assert plan in self.let_go or group in {started for _, started in self.bound.values()}, f"{group} has not started"
+            runs = {of for uid, (_, of) in self.bound.items() if uid not in self.ending}
+            assert plan in self.let_go or group in runs, f"{group} has not started"
         members = self.came.setdefault(plan, {})
         members[pod.uid] = self.number
         if plan in self.ended:
@@ -176,6 +215,19 @@ def test_groups_start_whole_or_not_at_all_and_every_gpu_comes_back(seed: int):
     for _ in range(80):
         world.step()
     world.finish()
+
+
+def test_groups_have_whole_groups_evicted():
+    """That the same happens as above is the point: a run in which nobody is evicted would show nothing."""
+    evicted: list[str] = []
+    for seed in range(60):
+        world = World(random.Random(seed))
+        for _ in range(120):
+            world.step()
+        world.finish()
+        evicted += world.evicted
+    assert len([uid for uid in evicted if uid.startswith("x-")]) > 5
+    assert len([uid for uid in evicted if not uid.startswith("x-")]) > 10
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -16,10 +16,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from pyscheduler.core.evictions.search import propose
 from pyscheduler.core.holdings import Holding, HoldingState
 from pyscheduler.core.model import Code, NodeFacts, PodFacts, PodRequest, PodUid, binding_order
 from pyscheduler.core.nominations import NOMINATION_S
-from pyscheduler.core.preemption import propose
 from pyscheduler.core.replies import HeldByShim
 from pyscheduler.core.request import Shape
 from pyscheduler.core.settings import shape_of_pod

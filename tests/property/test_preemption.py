@@ -11,12 +11,13 @@ from itertools import combinations, product
 import pytest
 
 from pyscheduler.core.cluster import Cluster
+from pyscheduler.core.evictions.search import Evictions, Proposal
 from pyscheduler.core.fabric.place import NOWHERE
+from pyscheduler.core.gangs.membership import GangKey, Membership
 from pyscheduler.core.holdings import Holding, HoldingState
 from pyscheduler.core.job import Limits
 from pyscheduler.core.machine.links import Link
 from pyscheduler.core.model import Machine, NodeFacts, PodUid
-from pyscheduler.core.preemption import Evictions, Proposal
 from pyscheduler.core.request import Shape
 from tests.builders import GPU, OURS, attempt, bound
 from tests.oracle.boards import Board, Gpus
@@ -92,7 +93,7 @@ def any_holder(draw: random.Random, name: str, gpus: Gpus) -> Holder:
         float(draw.randint(1, 4)),
         told,
         state,
-        gang=draw.random() < 0.15,
+        gang=draw.choice(["", "", "", "", "a", "b"]) if state != "waits" else "",
         protected=draw.random() < 0.2,
     )
 
@@ -152,14 +153,20 @@ def put(cluster: Cluster, node: int, box: Box, h: Holder) -> None:
     gpus = handles(box, h.gpus)
     if h.state in ("runs", "leaves", "ended"):
         annotated = gpus if h.told == "annotation" else None
-        facts = bound(h.name, box.name, h.count, annotated, priority=h.priority, bound_at=h.start, gang=h.gang)
+        facts = bound(h.name, box.name, h.count, annotated, priority=h.priority, bound_at=h.start, membership=group(h))
         cluster.observe_pod(facts, 0.0)
         if h.state == "leaves":
             cluster.observe_pod(replace(facts, terminating=True), 0.0)
         return
+    if h.gang:
+        cluster.observe_pod(bound(h.name, box.name, h.count, priority=h.priority, membership=group(h), node=None), 0.0)
     state = HoldingState.RESERVED if h.state == "starts" else HoldingState.NOMINATED
     holding = Holding(PodUid(h.name), "", h.name, node, state, h.count, gpus, 0.0, "", attempt(1), priority=h.priority)
     cluster.refresh(cluster.ledger.reserve(holding) if h.state == "starts" else cluster.ledger.promise(holding))
+
+
+def group(h: Holder) -> Membership | None:
+    return Membership(GangKey("default", h.gang, "test")) if h.gang else None
 
 
 def ask(evictions_of: Evictions, boxes: Sequence[Box], wanted: Wanted, nodes: int) -> Proposal | None:
@@ -170,8 +177,13 @@ def ask(evictions_of: Evictions, boxes: Sequence[Box], wanted: Wanted, nodes: in
 
 
 def victims_of(boxes: Sequence[Box], found: Proposal) -> list[Holder]:
-    victims = [h for h in boxes[found.node].holders if h.name in found.victims]
-    assert len(victims) == len(found.victims), "all victims are on the node"
+    victims = [h for box in boxes for h in box.holders if h.name in found.victims]
+    assert len(victims) == len(found.victims), "each victim is named once"
+    on_node = {h.gang or h.name for h in boxes[found.node].holders}
+    assert {h.gang or h.name for h in victims} <= on_node, "pods go that have nothing on the node"
+    for gang in {h.gang for h in victims if h.gang}:
+        runs = {h.name for box in boxes for h in box.holders if h.gang == gang and h.state == "runs"}
+        assert runs <= set(found.victims), f"a part of group {gang} goes"
     return victims
 
 
@@ -183,7 +195,7 @@ def check_set(boxes: Sequence[Box], wanted: Wanted, found: Proposal) -> None:
 
 def check_cheapest(boxes: Sequence[Box], wanted: Wanted, nodes: int, found: Proposal | None) -> None:
     asked_about = [box for node, box in enumerate(boxes) if nodes >> node & 1]
-    least = min((cost for box in asked_about for cost, _ in evictions(box, wanted)), default=None)
+    least = min((cost for box in asked_about for cost, _ in evictions(box, wanted, boxes)), default=None)
     assert (found is None) == (least is None), f"proposed {found}, the least cost is {least}"
     if found is not None:
         assert nodes >> found.node & 1
@@ -206,7 +218,8 @@ def test_an_eviction_is_the_cheapest_that_brute_force_finds() -> None:
                 found = ask(evictions_of, known, asking, nodes)
                 check_cheapest(known, asking, nodes, found)
                 outcomes["none" if found is None else f"{min(len(found.victims), 3)} victims"] += 1
-    assert min(outcomes[kind] for kind in ("none", "0 victims", "1 victims", "2 victims", "3 victims")) > 50, outcomes
+                outcomes["groups"] += found is not None and any(h.gang for h in victims_of(known, found))
+    assert min(outcomes[kind] for kind in ("none", "groups", "0 victims", "1 victims", "2 victims", "3 victims")) > 50, outcomes
 
 
 def test_a_machine_with_many_pods_loses_none_that_could_stay() -> None:

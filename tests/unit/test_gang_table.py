@@ -121,6 +121,7 @@ def test_plan_that_is_made_anew_brings_another_table():
     take(made)
     plan = made.planner.gangs.plans.all()[0].id
     made.planner.unreserve(attempt(made.number), pods[1].uid, bound_unknown=False, now=0.0, ended_plan=plan)
+    made.now = 2.0
     made.plan(pods[0], refused=(names[0],))
     again = [made.place(each) for each in pods]
     (table,) = take(made)

@@ -94,6 +94,27 @@ def test_whole_group_is_held_by_the_first_members_plan_and_the_others_are_woken(
     assert {first.node, second.node} == {0, 1}
 
 
+def test_answer_that_the_plan_is_made_for_tells_where_the_others_go_and_later_ones_do_not():
+    made, pods = shim("a", "b", "c", "d"), members(3, least=2)
+    show(made, pods)
+    first = made.plan(pods[1])
+    assert dict(first.seats).keys() == {"job-0", "job-2"}
+    assert len({first.node, *dict(first.seats).values()}) == 3
+    assert made.plan(pods[1]).seats == ()
+    other = made.plan(pods[2])
+    assert (other.node, other.seats) == (dict(first.seats)[pods[2].uid], ())
+
+
+def test_members_that_are_reserved_are_not_told_where_a_late_one_goes():
+    made, pods = shim("a", "b", "c", "d"), members(3, least=2)
+    show(made, pods[:2])
+    for each in pods[:2]:
+        made.place(each)
+    show(made, pods[2:])
+    late = made.plan(pods[2])
+    assert (late.verdict.code, late.seats) == (Code.OK, ())
+
+
 def test_each_member_carries_its_rank_and_the_gpus_that_were_held():
     made, pods = shim("a"), members(2, 4)
     show(made, pods)
@@ -165,6 +186,7 @@ def test_what_members_of_a_plan_that_ended_have_reserved_is_held_until_the_sched
     for each, number, left in zip(pods, (first, first + 1), (8, 16), strict=True):
         made.planner.unreserve(attempt(number), each.uid, bound_unknown=False, now=0.0, ended_plan=answer.member.plan)
         assert free(made) == left
+    made.now = 2.0
     again = made.plan(pods[0])
     assert again.member is not None
     assert again.member.plan != answer.member.plan
@@ -359,12 +381,107 @@ def test_group_of_higher_priority_takes_the_place_of_a_plan_whose_members_have_n
     made = shim("a", "b", "c")
     low, high = members(2, group="low"), members(2, group="high", priority=10)
     show(made, [*low, *high])
-    made.place(low[0])
+    there = made.place(low[0])
     first = made.plan(low[1])
     assert first.member is not None
-    assert sorted(made.place(each) for each in high) == ["a", "b"]
+    # Not where the one that has come waits: it counts on its node until the scheduler has refused it.
+    assert {made.place(each) for each in high} == {"a", "b", "c"} - {there}
     assert made.planner.gangs.plans.take_ended() == [first.member.plan]
-    assert free(made) == 8
+    assert free(made) == 0
+
+
+def test_group_of_higher_priority_waits_until_members_that_have_come_are_refused():
+    made = shim("a", "b")
+    low, high = members(2, group="low"), members(2, group="high", priority=10)
+    show(made, [*low, *high])
+    made.place(low[0])
+    reserved, first = made.number, made.plan(low[1])
+    assert first.member is not None
+    refused = made.plan(high[0])
+    assert (refused.verdict.code, refused.preempt) == (Code.UNSCHEDULABLE, True)
+    # Nothing has ended yet: perhaps it may not preempt.
+    assert made.planner.gangs.plans.take_ended() == []
+    answer = made.planner.preempt(attempt(made.number), high[0], 3, frozenset(), made.now)
+    assert (answer.proposal is not None and answer.proposal.victims, answer.ended_plans) == ((), ())
+    assert made.planner.gangs.plans.take_ended() == [first.member.plan]
+    assert "waits for GPUs that 1 pod of lower priority give" in made.plan(high[1]).verdict.reason
+    # Nobody of the same or lower priority gets there first.
+    assert single(made, "quick", priority=10)[0] is Code.UNSCHEDULABLE
+    assert made.plan(low[1]).verdict.code is Code.UNSCHEDULABLE
+    assert made.due() == []
+    made.planner.unreserve(attempt(reserved), low[0].uid, bound_unknown=False, now=made.now, ended_plan=first.member.plan)
+    made.now = 10.0
+    assert made.due() == ["high-0"]
+    assert sorted(made.place(each) for each in high) == ["a", "b"]
+
+
+def test_pod_of_higher_priority_is_nominated_where_a_member_waits_whose_plan_then_ends():
+    made = shim("a")
+    low, high = members(2, 4, group="low"), pod("high", 8, priority=10)
+    show(made, low)
+    made.place(low[0])
+    reserved, first = made.number, made.plan(low[1])
+    assert first.member is not None
+    # The scheduler counts the member that waits: it would refuse the node.
+    assert made.planner.filter(attempt(90), high, only(0, known=1), 0.0).verdict.code is Code.UNSCHEDULABLE
+    answer = made.planner.preempt(attempt(90), high, 1, frozenset(), 0.0)
+    assert answer.proposal is not None
+    assert (answer.proposal.victims, answer.ended_plans, len(answer.proposal.gpus)) == ((), (first.member.plan,), 8)
+    made.planner.unreserve(attempt(reserved), low[0].uid, bound_unknown=False, now=0.0, ended_plan=first.member.plan)
+    made.now = 10.0
+    assert made.due() == ["high"]
+    assert made.planner.filter(attempt(91), high, only(0, known=1), made.now).verdict.code is Code.OK
+    assert made.planner.reserve(attempt(91), high, 0, made.now).verdict.code is Code.OK
+
+
+def test_group_whose_members_do_not_all_come_lets_others_have_its_place_for_ever_longer():
+    made, pods = shim("a", "b"), members(2)
+    show(made, pods)
+    rests = []
+    for _ in range(3):
+        answer = made.plan(pods[0])
+        assert answer.member is not None
+        made.reserve(pods[0], answer)
+        made.planner.unreserve(
+            attempt(made.number), pods[0].uid, bound_unknown=False, now=made.now, ended_plan=answer.member.plan
+        )
+        ended = made.now
+        refused = made.plan(pods[0])
+        assert (refused.verdict.code, free(made)) == (Code.UNSCHEDULABLE, 16)
+        assert "not all its members came" in refused.verdict.reason
+        while not made.due():
+            made.now += 0.25
+        rests.append(made.now - ended)
+    assert rests == [1.0, 2.0, 4.0]
+
+
+def test_gpus_of_a_member_that_waits_are_taken_by_others_and_the_plan_ends():
+    made, pods = shim("a", "b", "c"), members(2)
+    show(made, pods)
+    name, plan = made.place(pods[0]), made.planner.gangs.plans.all()[0].id
+    made.planner.expire(0.0)
+    assert made.planner.gangs.plans.take_ended() == []
+    made.planner.cluster.observe_pod(bound("x", name, 8, uuids(BOX, name, *range(8)), scheduler="other"), 0.0)
+    made.planner.expire(0.0)
+    assert made.planner.gangs.plans.take_ended() == [plan]
+
+
+def test_last_member_is_not_given_its_place_if_others_took_that_of_one_that_waits():
+    made, pods = shim("a", "b", "c"), members(2)
+    show(made, pods)
+    name, plan = made.place(pods[0]), made.planner.gangs.plans.all()[0].id
+    answer = made.plan(pods[1])
+    made.planner.cluster.observe_pod(bound("x", name, 8, uuids(BOX, name, *range(8)), scheduler="other"), 0.0)
+    assert made.reserve(pods[1], answer)[0] is Code.RETRY
+    assert made.planner.gangs.plans.take_ended() == [plan]
+
+
+def test_member_that_the_scheduler_has_not_asked_about_is_not_named_in_place_of_one_that_waits():
+    made, pods = shim("a", "b", "c"), members(3, least=2)
+    show(made, pods[2:])
+    assert made.plan(pods[2]).verdict.code is Code.UNSCHEDULABLE
+    show(made, pods[:1])
+    assert made.due() == ["job-2"]
 
 
 def test_group_that_may_have_been_let_go_gives_way_to_nobody():
@@ -387,7 +504,7 @@ def test_plan_stays_if_its_end_would_not_help():
     assert free(made) == 0
 
 
-def test_single_pod_of_higher_priority_ends_a_plan_only_when_it_is_reserved():
+def test_single_pod_of_higher_priority_ends_a_plan_whose_member_has_not_come_only_when_it_is_reserved():
     made = shim("a", "b")
     low = members(2, group="low")
     show(made, low)

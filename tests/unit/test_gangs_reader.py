@@ -143,7 +143,7 @@ def test_level_may_be_named_by_number():
 
 def test_size_of_a_group_in_a_plain_job_is_that_of_the_job():
     found = member(GROUP | {"batch.kubernetes.io/job-completion-index": "7"}, {}, JOB)
-    assert good(found).size_from == ObjectRef("batch/v1", "Job", NS, "train")
+    assert good(found).spec_from == ObjectRef("batch/v1", "Job", NS, "train")
     assert (found.min_members, found.index) == (None, 7)
 
 
@@ -152,7 +152,7 @@ def test_size_of_a_group_in_a_plain_job_is_that_of_the_job():
 )
 def test_group_of_unknown_size_is_told(made_by: Controller | None):
     found = member(GROUP, {}, made_by)
-    assert (found.min_members, found.size_from) == (None, None)
+    assert (found.min_members, found.spec_from) == (None, None)
     assert found.problems == ("nothing says how many members the group has: write pyscheduler.io/min-members",)
 
 
@@ -197,7 +197,7 @@ def test_scheduler_plugins_pod_group():
     # kubernetes-sigs/scheduler-plugins, apis/scheduling/v1alpha1/types.go: PodGroupLabel.
     found = member({"scheduling.x-k8s.io/pod-group": "pg1"})
     assert good(found) == Membership(
-        GangKey(NS, "pg1", "scheduler-plugins"), size_from=ObjectRef("scheduling.x-k8s.io/v1alpha1", "PodGroup", NS, "pg1")
+        GangKey(NS, "pg1", "scheduler-plugins"), spec_from=ObjectRef("scheduling.x-k8s.io/v1alpha1", "PodGroup", NS, "pg1")
     )
 
 
@@ -208,7 +208,7 @@ def test_pod_group_of_koordinator():
     )
     assert good(found) == Membership(
         GangKey(NS, "gang-example", "pod-group"),
-        size_from=ObjectRef("scheduling.sigs.k8s.io/v1alpha1", "PodGroup", NS, "gang-example"),
+        spec_from=ObjectRef("scheduling.sigs.k8s.io/v1alpha1", "PodGroup", NS, "gang-example"),
         index=3,
     )
 
@@ -291,7 +291,7 @@ def test_kai_pod_group():
     }
     assert good(member({"kai.scheduler/queue": "q"}, annotations)) == Membership(
         GangKey(NS, "pg-train-3f2a", "kai"),
-        size_from=ObjectRef("scheduling.run.ai/v2alpha2", "PodGroup", NS, "pg-train-3f2a"),
+        spec_from=ObjectRef("scheduling.run.ai/v2alpha2", "PodGroup", NS, "pg-train-3f2a"),
         required_level="cloud.provider.com/topology-block",
         preferred_level="cloud.provider.com/topology-rack",
     )
@@ -326,7 +326,14 @@ def test_kueue_serving_group_is_not_waited_for():
     assert (found.min_members, found.max_members, found.index) == (1, None, 4)
 
 
-@pytest.mark.parametrize("key", ["kueue.x-k8s.io/podset-slice-required-topology", "gang.scheduling.koordinator.sh/groups"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        "kueue.x-k8s.io/podset-slice-required-topology-constraints",
+        "kai.scheduler/segment-topology-preferred-placement",
+        "gang.scheduling.koordinator.sh/groups",
+    ],
+)
 def test_what_is_not_supported_is_told(key: str):
     assert member(KUEUE_LABELS, KUEUE_NOTES | {key: "x"}).problems == (f"{key} is not supported: it is left out of use",)
 
@@ -348,7 +355,7 @@ def test_volcano_pod_group():
     }
     assert good(member(labels, annotations, Controller("batch.volcano.sh/v1alpha1", "Job", "train"))) == Membership(
         GangKey(NS, "train-5f3c", "volcano"),
-        size_from=ObjectRef("scheduling.volcano.sh/v1beta1", "PodGroup", NS, "train-5f3c"),
+        spec_from=ObjectRef("scheduling.volcano.sh/v1beta1", "PodGroup", NS, "train-5f3c"),
         role=(3, "worker"),
         index=3,
         required_level="#2",
@@ -365,6 +372,15 @@ def test_volcano_modes():
     assert good(member({}, VOLCANO | {TIER: "1", MODE: "Soft"})).preferred_level == "#1"
     assert good(member({}, VOLCANO | {MODE: "hard"})).required_level is None
     assert good(member({}, VOLCANO)).min_members == 2
+
+
+def test_pod_group_is_read_for_levels_even_if_the_pods_say_the_size():
+    volcano = ObjectRef("scheduling.volcano.sh/v1beta1", "PodGroup", NS, "g")
+    assert good(member({}, VOLCANO)).spec_from == volcano
+    ours = good(member({"pyscheduler.io/group": "g", "pyscheduler.io/min-members": "4"}, VOLCANO))
+    assert (ours.gang.vocabulary, ours.min_members, ours.spec_from) == ("pyscheduler", 4, volcano)
+    # Its controller is not read: it says no levels.
+    assert good(member(LWS, LWS_NOTES)).spec_from is None
 
 
 def test_volcano_tier_that_cannot_be_read():
@@ -392,7 +408,7 @@ JOBSET_OBJECT = ObjectRef("jobset.x-k8s.io/v1alpha2", "JobSet", NS, "train")
 
 def test_jobset():
     found = member(JOBSET, JOBSET, Controller("batch/v1", "Job", "train-workers-1"))
-    assert good(found) == Membership(GangKey(NS, "train", "jobset"), size_from=JOBSET_OBJECT, role=(2, "workers"), index=5)
+    assert good(found) == Membership(GangKey(NS, "train", "jobset"), spec_from=JOBSET_OBJECT, role=(2, "workers"), index=5)
 
 
 def test_pods_of_a_jobset_are_ordered_by_job_then_by_index():
@@ -452,7 +468,7 @@ def test_pytorch_job():
     found = member(pytorch("worker", "2"), {}, PYTORCH_JOB)
     assert good(found) == Membership(
         GangKey(NS, "bert", "kubeflow"),
-        size_from=ObjectRef("kubeflow.org/v1", "PyTorchJob", NS, "bert"),
+        spec_from=ObjectRef("kubeflow.org/v1", "PyTorchJob", NS, "bert"),
         role=(3, "worker"),
         index=2,
     )
@@ -482,7 +498,7 @@ def test_mpi_job_of_which_the_launcher_is_the_pod_of_a_job():
         )
     )
     assert launcher.gang == worker.gang == GangKey(NS, "pi", "kubeflow")
-    assert launcher.size_from == worker.size_from == ObjectRef("kubeflow.org/v2beta1", "MPIJob", NS, "pi")
+    assert launcher.spec_from == worker.spec_from == ObjectRef("kubeflow.org/v2beta1", "MPIJob", NS, "pi")
     assert (launcher.role, launcher.index, worker.role, worker.index) == ((1, "launcher"), None, (3, "worker"), 0)
 
 
@@ -494,7 +510,7 @@ def test_what_the_first_vocabulary_does_not_say_comes_from_the_others():
     found = member(pytorch("worker", "2") | {"scheduling.x-k8s.io/pod-group": "bert"}, {}, PYTORCH_JOB)
     assert good(found) == Membership(
         GangKey(NS, "bert", "scheduler-plugins"),
-        size_from=ObjectRef("scheduling.x-k8s.io/v1alpha1", "PodGroup", NS, "bert"),
+        spec_from=ObjectRef("scheduling.x-k8s.io/v1alpha1", "PodGroup", NS, "bert"),
         role=(3, "worker"),
         index=2,
     )
@@ -508,13 +524,13 @@ def test_our_words_count_first_whoever_names_the_group():
         "kueue.x-k8s.io/podset-preferred-topology": "cloud.provider.com/topology-rack",
     }
     found = good(member(JOBSET, said))
-    assert (found.gang.vocabulary, found.min_members, found.size_from) == ("jobset", 2, None)
+    assert (found.gang.vocabulary, found.min_members, found.spec_from) == ("jobset", 2, None)
     assert (found.required_level, found.preferred_level) == ("leaf", "cloud.provider.com/topology-rack")
 
 
 def test_our_group_on_pods_of_a_jobset_has_the_size_of_the_jobset():
     found = good(member(JOBSET | GROUP, {}, Controller("batch/v1", "Job", "train-workers-1")))
-    assert (found.gang, found.size_from, found.role) == (GangKey(NS, "g", "pyscheduler"), JOBSET_OBJECT, (2, "workers"))
+    assert (found.gang, found.spec_from, found.role) == (GangKey(NS, "g", "pyscheduler"), JOBSET_OBJECT, (2, "workers"))
 
 
 def test_two_groups_made_on_purpose_are_told_and_the_first_counts():
@@ -545,11 +561,11 @@ def test_empty_name_gives_way_to_one_that_is_none():
 
 @pytest.mark.parametrize("name", ["../secrets/token", "a/b", "A", "a%2fb", ".", "x?watch=1", "a b"])
 def test_name_that_is_none_of_an_object_becomes_part_of_no_path(name: str):
-    assert member({}, {"pod-group-name": name}).size_from is None
-    assert member(pytorch("worker", "0"), {}, Controller("kubeflow.org/v1", "PyTorchJob", name)).size_from is None
-    assert member(GROUP, {}, Controller("batch/v1", "Job", name)).size_from is None
+    assert member({}, {"pod-group-name": name}).spec_from is None
+    assert member(pytorch("worker", "0"), {}, Controller("kubeflow.org/v1", "PyTorchJob", name)).spec_from is None
+    assert member(GROUP, {}, Controller("batch/v1", "Job", name)).spec_from is None
 
 
 @pytest.mark.parametrize("version", ["batch/../v1", "batch/v1/x", "batch", "batch/", "v1", "batch/V1"])
 def test_api_version_that_is_none_becomes_part_of_no_path(version: str):
-    assert member(GROUP, {}, Controller(version, "Job", "train")).size_from is None
+    assert member(GROUP, {}, Controller(version, "Job", "train")).spec_from is None

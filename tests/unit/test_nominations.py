@@ -23,8 +23,11 @@ class Scene:
         self.number = 0
         self.now = 1.0
 
-    def runs(self, name: str, on: str, gpus: tuple[int, ...], priority: int = 0, *, gang: bool = False) -> None:
-        facts = bound(name, on, len(gpus), uuids(BOX, on, *gpus), priority=priority, gang=gang)
+    def runs(
+        self, name: str, on: str, gpus: tuple[int, ...], priority: int = 0, *, gang: bool = False, terminating: bool = False
+    ) -> None:
+        shares = uuids(BOX, on, *gpus)
+        facts = bound(name, on, len(gpus), shares, priority=priority, gang=gang, terminating=terminating)
         self.plan.cluster.observe_pod(facts, self.now)
 
     def ends(self, *names: str) -> None:
@@ -258,6 +261,26 @@ def test_an_eviction_lets_pods_of_lower_priority_keep_what_is_held_for_them_besi
     assert answer.proposal
     assert answer.proposal.gpus == uuids(BOX, "a", 4, 5, 6, 7)
     assert scene.held_for(low(1))
+
+
+@pytest.mark.parametrize("told_to_go", [False, True])
+def test_of_pods_that_were_named_for_a_set_that_fell_sick_only_those_count_as_going_that_were_told_to_go(*, told_to_go: bool):
+    scene = Scene(node("a"))
+    scene.runs("a1", "a", (0,), 1)
+    scene.runs("a2", "a", (1,), 2)
+    scene.runs("a3", "a", (2, 3), 10)
+    scene.runs("a4", "a", (4, 5, 6, 7), 1000)
+    assert victims(scene.preempts(high(2))) == ["a1", "a2"]
+    # The sick one that a3 has is one fewer of all that the node gives out.
+    scene.plan.cluster.observe_node(node("a", sick=(3,)), scene.now)
+    assert victims(scene.preempts(low(1))) == ["a3"]
+    for name, gpu, priority in (("a1", 0, 1), ("a2", 1, 2)) if told_to_go else ():
+        scene.runs(name, "a", (gpu,), priority, terminating=True)
+    answer = scene.preempts(high(2))
+    assert victims(answer) == (["a3"] if told_to_go else ["a1", "a3"])
+    assert answer.proposal
+    assert answer.proposal.gpus == uuids(BOX, "a", 0, 1 if told_to_go else 2)
+    assert scene.held_for(low(1)) is told_to_go
 
 
 def test_two_holds_never_name_one_gpu():

@@ -8,7 +8,7 @@ from pyscheduler.core.model import Code, NodeFacts, PodRequest, PodUid
 from pyscheduler.core.nominations import NOMINATION_S
 from pyscheduler.core.planner import Planner
 from pyscheduler.core.replies import HeldByShim, PreemptAnswer
-from tests.builders import ALL, attempt, bound, node, only, planner, pod, uuids
+from tests.builders import ALL, attempt, bound, member, node, only, planner, pod, shown, uuids
 
 BOX = "hgx-h100"
 
@@ -91,10 +91,79 @@ def test_pods_of_the_same_or_higher_priority_stay():
     assert (answer.verdict.code, answer.proposal) == (Code.UNSCHEDULABLE, None)
 
 
-def test_members_of_a_group_stay():
-    plan = planner(node("a"))
-    plan.cluster.observe_pod(bound("a1", "a", 8, uuids(BOX, "a", *range(8)), gang=True), 0.0)
-    assert preempt(plan, urgent(1)).verdict.code is Code.UNSCHEDULABLE
+def grouped(plan: Planner, *members: tuple[str, str, int, int]) -> None:
+    """Bind the members of one group: name, node, GPUs from the first, priority."""
+    for moment, (name, on, gpus, priority) in enumerate(members):
+        handles = uuids(BOX, on, *range(gpus))
+        facts = shown(member(name, gpus, priority=priority), on, gpus={"main": handles}, bound_at=float(moment + 1))
+        plan.cluster.observe_pod(facts, 0.0)
+
+
+def test_a_group_goes_whole_wherever_its_members_are():
+    plan = planner(node("a"), node("b"), node("c", None, allocatable=0))
+    grouped(plan, ("g-0", "a", 8, 0), ("g-1", "b", 8, 0))
+    plan.cluster.observe_pod(shown(member("g-launcher", 0), "c"), 0.0)
+    answer = preempt(plan, urgent(1))
+    assert victims(answer) == ["g-0", "g-1", "g-launcher"]
+
+
+def test_a_group_stays_if_one_member_is_as_important_or_its_binding_is_under_way():
+    plan = planner(node("a"), node("b"))
+    grouped(plan, ("g-0", "a", 8, 0), ("g-1", "b", 4, 100))
+    assert preempt(plan, urgent(8)).verdict.code is Code.UNSCHEDULABLE
+    plan = planner(node("a"), node("b"))
+    grouped(plan, ("g-0", "a", 8, 0))
+    plan.cluster.observe_pod(bound("b1", "b", 8, uuids(BOX, "b", *range(8)), priority=100), 0.0)
+    late = member("g-1", 0)
+    plan.cluster.observe_pod(shown(late), 0.0)
+    assert victims(preempt(plan, urgent(8))) == ["g-0"]
+    plan = planner(node("a"), node("b"))
+    grouped(plan, ("g-0", "a", 8, 0))
+    late = member("g-1", 8)
+    plan.cluster.observe_pod(shown(late), 0.0)
+    placed = plan.plan(attempt(2), late, ALL, b"", frozenset(), 0.0)
+    assert plan.reserve(attempt(2), late, placed.node or 0, 0.0).verdict.code is Code.OK
+    assert preempt(plan, urgent(8)).verdict.code is Code.UNSCHEDULABLE
+    plan.cluster.observe_pod(shown(late, "b", gpus={"main": uuids(BOX, "b", *range(8))}), 0.0)
+    assert victims(preempt(plan, urgent(8), 2)) == ["g-0", "g-1"]
+
+
+@pytest.mark.parametrize(("launcher", "goes"), [(False, ["g-0", "g-1"]), (True, ["c1", "c2"])])
+def test_what_a_group_has_elsewhere_counts_when_the_cheapest_is_chosen(launcher: bool, goes: list[str]):
+    """The group started last, so it goes if it is no larger than the two single pods."""
+    plan = planner(node("a"), node("b"), node("c"))
+    grouped(plan, ("g-0", "a", 8, 0), ("g-1", "b", 8, 0))
+    for name, at in (("c1", range(4)), ("c2", range(4, 8))):
+        plan.cluster.observe_pod(bound(name, "c", 4, uuids(BOX, "c", *at), bound_at=0.5), 0.0)
+    if launcher:
+        plan.cluster.observe_pod(shown(member("g-2", 0), "b", bound_at=3.0), 0.0)
+    assert victims(preempt(plan, urgent(8))) == goes
+
+
+def test_pod_is_woken_when_a_group_may_go_since_the_binding_of_a_member_elsewhere_is_done():
+    plan = planner(node("a"), node("b"))
+    grouped(plan, ("g-0", "a", 8, 0))
+    late = member("g-1", 8)
+    plan.cluster.observe_pod(shown(late), 0.0)
+    placed = plan.plan(attempt(2), late, ALL, b"", frozenset(), 0.0)
+    plan.reserve(attempt(2), late, placed.node or 0, 0.0)
+    wanted = urgent(8)
+    assert feasible(plan, wanted, 3) == []
+    assert preempt(plan, wanted, 3, nodes=1, now=3.0).verdict.code is Code.UNSCHEDULABLE
+    assert plan.wake(4.0)[1] == []
+    plan.cluster.observe_pod(shown(late, "b", gpus={"main": uuids(BOX, "b", *range(8))}), 4.0)
+    assert plan.wake(5.0)[1] == ["urgent"]
+
+
+def test_members_that_go_already_are_not_named_and_the_rest_of_them_is_named_again():
+    plan = planner(node("a"), node("b"))
+    grouped(plan, ("g-0", "a", 8, 0), ("g-1", "b", 8, 0))
+    assert victims(preempt(plan, urgent(8), 1, nodes=1)) == ["g-0", "g-1"]
+    going = shown(member("g-0", 8), "a", terminating=True)
+    plan.cluster.observe_pod(going, 1.0)
+    assert victims(preempt(plan, urgent(8), 2, nodes=1)) == ["g-1"]
+    plan.cluster.forget_pod(PodUid("g-1"), 1.0)
+    assert victims(preempt(plan, urgent(8), 3, nodes=1)) == []
 
 
 def test_pods_of_other_schedulers_go_too():

@@ -10,19 +10,23 @@ Concurrency contract: one writer at a time; the caller holds one lock round ever
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from pyscheduler.core.chooser import Chooser
 from pyscheduler.core.cluster import Cluster
+from pyscheduler.core.evictions.search import Evictions, Proposal
 from pyscheduler.core.gangs import words
+from pyscheduler.core.gangs.evicting import Evicting
 from pyscheduler.core.gangs.keeping import Keeping, Waiter
-from pyscheduler.core.gangs.making import Maker, Unplaced, ranks_of
-from pyscheduler.core.gangs.membership import GangKey, Membership, ObjectRef
+from pyscheduler.core.gangs.making import Maker, Unplaced, Wanted, ranks_of
+from pyscheduler.core.gangs.membership import GangKey, GroupSpec, Membership, Size
 from pyscheduler.core.gangs.plan import PLAN_S, Plan, Plans, Seat
+from pyscheduler.core.gangs.problems import Problems
 from pyscheduler.core.gangs.roster import Member
 from pyscheduler.core.gangs.seating import Offer, by_kind
+from pyscheduler.core.gangs.specs import Specs
 from pyscheduler.core.gangs.state import GangState
 from pyscheduler.core.gangs.table import Tables
 from pyscheduler.core.gangs.yielding import Yielding
@@ -33,37 +37,25 @@ from pyscheduler.core.request import Shape
 from pyscheduler.core.selector import fits
 from pyscheduler.core.settings import shape_of_pod
 
-__all__ = ["Gangs", "Size"]
+__all__ = ["Gangs"]
 
 OK: Final = Verdict(Code.OK)
-
-# After how many seconds an object is read again that says how large a group is, and one that has not said so yet.
-_SIZE_S: Final = 30.0
-_NO_SIZE_S: Final = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class Size:
-    """How many members a group must have to start, and may have; `most` is None if nothing limits it."""
-
-    least: int
-    most: int | None = None
 
 
 class Gangs:
     """All groups of a cluster."""
 
-    def __init__(self, cluster: Cluster, chooser: Chooser, levels: Mapping[str, str]) -> None:
+    def __init__(self, cluster: Cluster, chooser: Chooser, levels: Mapping[str, str], evictions: Evictions) -> None:
         self._cluster = cluster
         self.plans = Plans(cluster)
         self.yielding = Yielding(cluster, self.plans)
         self.keeping = Keeping(cluster)
         self.tables = Tables(cluster, self.plans)
         self._maker = Maker(cluster, chooser, levels, self.plans, self.yielding)
+        self._evicting = Evicting(cluster, evictions, self._maker, self.yielding, self.keeping)
+        self.specs = Specs(cluster.roster)
+        self.problems = Problems()
         self._states: dict[GangKey, GangState] = {}
-        # Sizes that objects of the API tell, and when they were read; and the objects to read.
-        self._sizes: dict[GangKey, tuple[Size | None, float]] = {}
-        self._unread: dict[GangKey, ObjectRef] = {}
 
     # -- calls of the shim ----------------------------------------------------------------------------------------------
 
@@ -87,40 +79,60 @@ class Gangs:
         membership = pod.membership
         assert membership is not None
         self._cluster.roster.meet(pod, now)
+        state = self._states.setdefault(membership.gang, GangState())
+        state.spec, state.eligible = self.specs.of(membership, now), eligible.nodes
+        self.problems.note(membership.gang, pod, (*membership.problems, *(state.spec.problems if state.spec else ())))
         if membership.refusal:
             return self._no(Code.UNRESOLVABLE, membership.refusal)
-        state = self._states.setdefault(membership.gang, GangState())
         state.leave_out([node for name in refused if (node := self._cluster.table.index_of(name)) is not None], now)
         plan = self._current(pod, state, now)
         if plan is not None and (pod.uid in plan.seats or not pod.containers):
             return self._yes(plan, pod.uid, now)
-        size = self._size(membership, now)
-        if size is None:
-            return self._no(Code.UNSCHEDULABLE, words.no_size(membership))
-        members = [member for member in self._cluster.roster.members(membership.gang) if member.bound or member.ready]
-        if plan is None and not _has_started(members) and len(members) < size.least:
-            state.uninformed.add(pod.uid)
-            return self._no(Code.UNSCHEDULABLE, words.incomplete(membership, len(members), size.least))
-        state.uninformed.discard(pod.uid)
+        members = _live(self._cluster.roster.members(membership.gang))
+        size = _may_start(pod.uid, membership, state, len(members), others=plan is not None or _has_started(members))
+        if isinstance(size, Verdict):
+            return PlanAnswer(size, self._cluster.generation)
+        if plan is None and state.rests(now):
+            return self._no(Code.UNSCHEDULABLE, words.rests(membership))
         if not pod.containers:
             return self._without_gpus(attempt, membership, members, size, now)
         shape = shape_of_pod(pod)
         if isinstance(shape, Verdict):
             return PlanAnswer(shape, self._cluster.generation)
-        allowed = ~sum(1 << node for node in state.left_out(now)) & ~self.keeping.closed_to(pod.priority, membership.gang)
-        offer = Offer.of(eligible, allowed, shape, room)
-        question = self._cluster.generation, offer.eligible, shape, room, size, len(members), plan is None
+        offer = Offer.of(eligible, self._allowed(membership.gang, pod.priority, state, now), shape, room)
+        question = self._cluster.generation, offer.eligible, shape, room, state.spec, size, len(members), plan is None
+        members = _completed(members, state.spec)
         made = state.refusal_of(question) or self._make(attempt, pod, members, size, offer, plan, state, now)
         if isinstance(made, Plan):
-            return self._yes(made, pod.uid, now)
+            self.keeping.release(made.gang)
+            return replace(self._yes(made, pod.uid, now), seats=self._unreserved(made, pod.uid))
         state.refusal = question, made
-        return made
+        return self._evicting.told(made, membership.gang, state, now)
+
+    def make_room(
+        self, pod: PodRequest, eligible: Eligible, room: bytes, protected: Collection[PodUid], now: float
+    ) -> Proposal | None:
+        """Return which pods of lower priority have to go for a group that was refused, None if nobody's going helps.
+
+        `room`: as for `plan`, as if all pods of lower priority were gone. `protected`: pods whose eviction would break a
+        PodDisruptionBudget.
+        """
+        gang, shape = pod.membership.gang if pod.membership is not None else None, shape_of_pod(pod)
+        state = self._states.get(gang) if gang is not None else None
+        if gang is None or state is None or isinstance(shape, Verdict):
+            return None
+        offer = Offer.of(eligible, self._allowed(gang, pod.priority, state, now), shape, room)
+        return self._evicting.make_room(gang, state, offer, protected, now)
 
     def seat(self, pod: PodRequest, node: int) -> Seat | None:
         """Return what is held for the member on this node, None if nothing is, or somebody took it."""
         plan = self._plan_of(pod)
         seat = plan.seats.get(pod.uid) if plan is not None else None
         if plan is None or seat is None or seat.node != node or not self.plans.is_sound(plan, pod.uid):
+            return None
+        if self._is_last(plan) and not self.plans.is_whole(plan):
+            # Others took what one has that waits: when all are let go it is too late.
+            self.plans.end(plan)
             return None
         self.tables.touch(plan.gang)
         return seat
@@ -130,10 +142,11 @@ class Gangs:
         plan = self._plan_of(pod)
         return self._member(plan) if plan is not None else None
 
-    def give_back(self, uid: PodUid, plan_id: str, ended_plan: str) -> None:
+    def give_back(self, uid: PodUid, plan_id: str, ended_plan: str, now: float) -> None:
         """Note that a member's reservation has ended. `ended_plan`: the plan ends with it, for none of its members was let go."""
         plan = self.plans.named(ended_plan) if ended_plan else None
         if plan is not None:
+            self._states.setdefault(plan.gang, GangState()).rest(now)
             self.plans.end(plan)
             return
         plan = self.plans.named(plan_id) if plan_id else None
@@ -160,8 +173,8 @@ class Gangs:
         roster.expire(now)
         for plan in self.plans.all():
             if plan.let_go:
-                if roster.is_empty(plan.gang):
-                    self.plans.forget(plan)
+                if self._is_over(plan):
+                    self.plans.close(plan)
             elif self.plans.has_bound(plan):
                 self.plans.put(replace(plan, let_go=True))
             elif not self.plans.may_be_let_go(plan, _without_gpus(roster.members(plan.gang))):
@@ -170,13 +183,15 @@ class Gangs:
                     self.plans.end(plan)
         for gang in [gang for gang in self._states if roster.is_empty(gang) and self.plans.of(gang) is None]:
             del self._states[gang]
-            self._sizes.pop(gang, None)
-            self._unread.pop(gang, None)
+            self.keeping.release(gang)
+            self.specs.forget(gang)
+            self.problems.forget(gang)
         self.keeping.update([state.parked for state in self._states.values() if state.parked is not None], now)
 
     def ready(self, refused: Iterable[PodUid], now: float) -> list[PodUid]:
         """Return those of the refused members that are worth another try."""
         due: list[PodUid] = []
+        refused = set(refused)
         for gang in dict.fromkeys(gang for uid in refused if (gang := self._cluster.roster.gang_of(uid)) is not None):
             members = self._cluster.roster.members(gang)
             waiting = [member for member in members if member.ready and not member.bound]
@@ -186,38 +201,35 @@ class Gangs:
             if state is not None and (plan is not None or state.parked is not None):
                 # What they were told is not true any more.
                 due += [member.pod.uid for member in waiting if member.pod.uid in state.uninformed]
+            # Members without GPUs wait for those with GPUs, if there are any.
+            with_gpus = _without_gpus(members) < len(members)
             unseated = [
-                member for member in waiting if member.pod.containers and (plan is None or member.pod.uid not in plan.seats)
+                member
+                for member in waiting
+                if member.pod.uid in refused
+                and bool(member.pod.containers) is with_gpus
+                and (plan is None or member.pod.uid not in plan.seats)
             ]
-            if not unseated or state is None:
-                continue
-            if self._fits_now(state, now) if state.parked is not None else plan is not None or self._is_complete(members, now):
+            if unseated and state is not None and self._may_be_placed(state, plan, members, unseated[0].membership, now):
                 due.append(unseated[0].pod.uid)
         return due
 
-    # -- sizes that objects tell ----------------------------------------------------------------------------------------
-
-    def unread(self) -> dict[GangKey, ObjectRef]:
-        """Return the objects that have to be read for the sizes of groups."""
-        return dict(self._unread)
-
-    def note_size(self, gang: GangKey, size: Size | None, now: float) -> None:
-        """Note what the object of a group says; None: it is not there, or says nothing."""
-        self._unread.pop(gang, None)
-        if not self._cluster.roster.is_empty(gang):
-            self._sizes[gang] = size, now
-
     # -- inside ---------------------------------------------------------------------------------------------------------
 
-    def _size(self, membership: Membership, now: float) -> Size | None:
-        if membership.min_members is not None:
-            return Size(membership.min_members, membership.max_members)
-        if membership.size_from is None:
-            return None
-        size, read_at = self._sizes.get(membership.gang, (None, -math.inf))
-        if now - read_at > (_SIZE_S if size is not None else _NO_SIZE_S):
-            self._unread[membership.gang] = membership.size_from
-        return size
+    def _is_over(self, plan: Plan) -> bool:
+        """Tell whether all members that were placed by the plan are gone or on their way out."""
+        members = self._cluster.roster.unsorted(plan.gang)
+        ran, runs = [member for member in members if member.bound], _has_started(list(members))
+        return not members or (bool(ran) and not runs and not self.plans.has_reserved(plan))
+
+    def _allowed(self, gang: GangKey, priority: int, state: GangState, now: float) -> int:
+        """Return the nodes that the group does not do without, and that are not kept for others; a bitmap without end."""
+        return ~sum(1 << node for node in state.left_out(now)) & ~self.keeping.closed_to(priority, gang)
+
+    def _is_last(self, plan: Plan) -> bool:
+        """Tell whether all members may be let go when one more is reserved."""
+        others = _without_gpus(list(self._cluster.roster.unsorted(plan.gang)))
+        return not self.plans.may_be_let_go(plan, others) and self.plans.may_be_let_go(plan, others + 1)
 
     def _plan_of(self, pod: PodRequest) -> Plan | None:
         gang = pod.membership.gang if pod.membership is not None else self._cluster.roster.gang_of(pod.uid)
@@ -229,6 +241,9 @@ class Gangs:
         if plan is not None and not plan.let_go and self.plans.has_bound(plan):
             plan = replace(plan, let_go=True)
             self.plans.put(plan)
+        if plan is not None and plan.let_go and self._is_over(plan):
+            self.plans.close(plan)
+            return None
         if plan is None or pod.uid not in plan.seats:
             return plan
         good = plan.seats[pod.uid].node not in state.left_out(now) and self.plans.is_sound(plan, pod.uid)
@@ -252,6 +267,7 @@ class Gangs:
         now: float,
     ) -> Plan | PlanAnswer:
         """Place the members that have no seat: all of the group, or the one that came late."""
+        state.wanted = None
         waiting = [member for member in members if not member.bound and member.pod.containers]
         unseated = [member for member in waiting if plan is None or member.pod.uid not in plan.seats]
         seated = len(members) - len(unseated)
@@ -267,12 +283,14 @@ class Gangs:
         membership, ranks = mine[0].membership, ranks_of(members, plan)
         if plan is None:
             plan = self._new(attempt, members, size.least if fresh else 0, now)
+        least, insists = size.least - seated if fresh else 1, fresh and state.insists(membership, now)
         if fresh:
-            insists = state.insists(membership, now)
-            made = self._maker.whole(plan, kinds, size.least - seated, offer, ranks, now, insists=insists)
+            made = self._maker.whole(plan, kinds, least, offer, ranks, now, insists=insists)
         else:
             made = self._maker.late(plan, kinds[0], members, offer, ranks, now)
         if isinstance(made, Unplaced):
+            if not insists:
+                state.wanted = Wanted(tuple(kinds), least, ranks, plan.priority, () if fresh else tuple(members))
             return self._park(state, made, offer, membership, plan.priority, now)
         state.parked = state.insists_since = None
         return made
@@ -287,15 +305,17 @@ class Gangs:
     ) -> PlanAnswer:
         job, gang = unplaced.job, membership.gang
         since = state.parked.since if state.parked is not None else now
-        state.parked, state.looked = Waiter(gang, job, offer, priority, since), self._cluster.generation
+        closed = self.keeping.closed_to(priority, gang)
+        # It may have the nodes that are kept for others when they are kept no more.
+        wide = replace(offer, eligible=offer.eligible | (closed & state.eligible))
+        state.parked, state.looked = Waiter(gang, job, wide, priority, since), (self._cluster.generation, closed)
         curable = self._cluster.could_fit(Shape(job.resource, job.gpus, job.limits))
         text = words.no_room(self._cluster, job, offer.eligible, membership, unplaced.refusal)
         if left_out := state.left_out(now):
             text = f"{words.refused_nodes(self._cluster, left_out)}; {text}"
             state.again_at = state.readmits_at(now)
-        closed = self.keeping.closed_to(priority, gang)
-        if closed and fits(self._cluster, job, offer.eligible | closed):
-            text = f"{text}; {self.keeping.why()}"
+        if closed and fits(self._cluster, job, wide.eligible):
+            text = f"{text}; {self.keeping.why(priority, gang)}"
         return self._no(Code.UNSCHEDULABLE if curable else Code.UNRESOLVABLE, text)
 
     def _fits_now(self, state: GangState, now: float) -> bool:
@@ -309,21 +329,33 @@ class Gangs:
         if now >= state.again_at:
             state.again_at = math.inf
             return True
-        if state.looked == self._cluster.generation:
+        closed = self.keeping.closed_to(state.parked.priority, state.parked.gang)
+        if state.looked == (self._cluster.generation, closed):
             return False
-        state.looked = self._cluster.generation
-        return fits(self._cluster, job, offer.eligible & ~self.keeping.closed_to(state.parked.priority, state.parked.gang))
+        state.looked = self._cluster.generation, closed
+        open_now = replace(offer, eligible=offer.eligible & ~closed)
+        wanted = state.wanted
+        return fits(self._cluster, job, open_now.eligible) and (wanted is None or self._maker.may_fit(wanted, open_now))
 
     def _may_go_on(self, plan: Plan, member: Member) -> bool:
         """Tell whether a member has a seat and is not reserved yet, or needs none."""
         held = self._cluster.ledger.get(member.pod.uid)
         return not member.pod.containers or (member.pod.uid in plan.seats and held is not None and held.is_promised)
 
-    def _is_complete(self, members: list[Member], now: float) -> bool:
-        """Tell whether as many members are there as the group needs."""
-        live = [member for member in members if member.bound or member.ready]
-        sizes = [size for member in live[:1] if (size := self._size(member.membership, now))]
-        return _has_started(live) or any(len(live) >= size.least for size in sizes)
+    def _may_be_placed(
+        self, state: GangState, plan: Plan | None, members: list[Member], membership: Membership, now: float
+    ) -> bool:
+        """Tell whether a member without a seat is worth another try; `membership` is its own."""
+        live, gang, spec = _live(members), membership.gang, self.specs.of(membership, now)
+        if plan is None and state.rests(now):
+            return False
+        if spec is None or spec != state.spec:
+            # It wants something else than when it was looked at.
+            return spec is not None
+        if spec.refusal or state.parked is not None:
+            return not spec.refusal and (self._fits_now(state, now) or self._evicting.is_due(gang, state, now))
+        size = membership.size(spec)
+        return plan is not None or _has_started(live) or (size is not None and len(live) >= size.least)
 
     def _without_gpus(
         self, attempt: Attempt, membership: Membership, members: list[Member], size: Size, now: float
@@ -341,6 +373,11 @@ class Gangs:
         seat = plan.seats.get(uid) if uid is not None else None
         return PlanAnswer(OK, self._cluster.generation, seat.node if seat else None, self._member(plan))
 
+    def _unreserved(self, plan: Plan, but: PodUid) -> tuple[tuple[PodUid, int], ...]:
+        """Return the nodes of the other members that are not reserved yet."""
+        others = [(uid, seat.node, self._cluster.ledger.get(uid)) for uid, seat in plan.seats.items() if uid != but]
+        return tuple((uid, node) for uid, node, held in others if held is not None and held.is_promised)
+
     def _no(self, code: Code, reason: str) -> PlanAnswer:
         return PlanAnswer(Verdict(code, reason), self._cluster.generation)
 
@@ -348,8 +385,39 @@ class Gangs:
         return PlanMember(plan.id, str(plan.gang), 0 if plan.let_go else plan.needed)
 
 
+def _may_start(uid: PodUid, membership: Membership, state: GangState, there: int, *, others: bool) -> Size | Verdict:
+    """Return how large the group is, or what it waits for. `others`: some of it are placed already; it waits for none."""
+    spec = state.spec
+    state.uninformed.add(uid)
+    if spec is not None and spec.refusal:
+        return Verdict(Code.UNRESOLVABLE, spec.refusal)
+    size = membership.size(spec or GroupSpec())
+    if size is None:
+        return Verdict(Code.UNSCHEDULABLE, words.no_size(membership))
+    if not others and there < size.least:
+        return Verdict(Code.UNSCHEDULABLE, words.incomplete(membership, there, size.least))
+    if spec is None:
+        # A wish that is read when the group has its place would come too late.
+        return Verdict(Code.UNSCHEDULABLE, words.unread(membership))
+    state.uninformed.discard(uid)
+    return size
+
+
+def _completed(members: list[Member], spec: GroupSpec | None) -> list[Member]:
+    """Return the members with what the object of the group says."""
+    if spec is None or (spec.required_level is None and spec.preferred_level is None):
+        return members
+    return [replace(member, membership=member.membership.completed(spec)) for member in members]
+
+
 def _has_started(members: list[Member]) -> bool:
-    return any(member.bound for member in members)
+    return any(member.bound and member.ready for member in members)
+
+
+def _live(members: list[Member]) -> list[Member]:
+    """Return the members that run or may be scheduled. When all that ran are on their way out the group starts anew, without them."""
+    live = [member for member in members if member.bound or member.ready]
+    return live if _has_started(live) else [member for member in live if member.ready]
 
 
 def _without_gpus(members: list[Member]) -> int:

@@ -18,6 +18,7 @@ from pyscheduler.core.gangs.membership import GangKey
 from pyscheduler.core.gangs.roster import Member
 from pyscheduler.core.holdings import Holding, HoldingState
 from pyscheduler.core.model import PodRequest, PodUid
+from pyscheduler.core.node import NodeState
 
 __all__ = ["PLAN_S", "Plan", "Plans", "Seat", "rank_of"]
 
@@ -28,6 +29,7 @@ PLAN_S: Final = 120.0
 _ENDED_MAX: Final = 1000
 
 _HELD = "the plan of its group"
+_GIVEN: Final = (HoldingState.PLANNED, HoldingState.RESERVED)
 _BOUND: Final = (HoldingState.BOUND, HoldingState.FOREIGN)
 
 
@@ -83,6 +85,8 @@ class Plans:
         self._dead: dict[str, None] = {}
         # What nobody takes is of no use for long: the scheduler refuses its members when they are reserved, or time out.
         self._ended: deque[str] = deque(maxlen=_ENDED_MAX)
+        # By plan and member: with which holding, and in which state of its node, it was found sound.
+        self._sound: dict[str, dict[PodUid, tuple[Holding | None, NodeState]]] = {}
 
     def of(self, gang: GangKey) -> Plan | None:
         """Return the group's plan."""
@@ -120,10 +124,10 @@ class Plans:
         self.put(plan)
         return plan
 
-    def end(self, plan: Plan, *, at_once: float | None = None) -> None:
+    def end(self, plan: Plan) -> None:
         """End a plan of which nobody was let go: what it holds is free.
 
-        What is reserved is so when the scheduler gives it back, who counts on it until then; or `at_once`, at this time.
+        What is reserved is on its way until the scheduler gives it back, for it counts on that until then.
         """
         ledger = self._cluster.ledger
         for uid in plan.seats:
@@ -133,19 +137,24 @@ class Plans:
             if held.state is HoldingState.PLANNED:
                 self._cluster.refresh(ledger.drop(held))
             elif held.state is HoldingState.RESERVED:
-                self._cluster.refresh(
-                    ledger.end_attempt(held, at_once) if at_once is not None else ledger.promise(replace(held, plan=""))
-                )
+                self._cluster.refresh(ledger.promise(replace(held, plan="", terminating=True)))
         self.forget(plan)
         self._ended.append(plan.id)
         self._dead[plan.id] = None
         if len(self._dead) > _ENDED_MAX:
             del self._dead[next(iter(self._dead))]
 
+    def close(self, plan: Plan) -> None:
+        """Forget a plan whose members have run; what it holds for others is free."""
+        for uid in plan.seats:
+            self.unseat(plan, uid)
+        self.forget(plan)
+
     def forget(self, plan: Plan) -> None:
         """Forget a plan; what its members hold stays."""
         self._plans.pop(plan.gang, None)
         self._by_id.pop(plan.id, None)
+        self._sound.pop(plan.id, None)
 
     def has_ended(self, plan_id: str) -> bool:
         """Tell whether a plan has ended, as far back as that is remembered."""
@@ -164,7 +173,7 @@ class Plans:
         seat, held = plan.seats[uid], self._cluster.ledger.get(uid)
         if held is None or held.plan != plan.id:
             return False
-        if held.state is not HoldingState.PLANNED:
+        if held.state not in _GIVEN:
             return True
         state, machine = self._cluster.state(seat.node), self._cluster.state(seat.node).facts.machine
         if not state.present:
@@ -176,9 +185,16 @@ class Plans:
         return mask.bit_count() == held.count and alone.free_mask & mask == mask and alone.free >= held.count
 
     def is_whole(self, plan: Plan) -> bool:
-        """Tell whether every seat is still held, in whichever state."""
-        ledger = self._cluster.ledger
-        return all((held := ledger.get(uid)) is not None and held.plan == plan.id for uid in plan.seats)
+        """Tell whether every member still has what the plan gives it."""
+        known = self._sound.setdefault(plan.id, {})
+        for uid, seat in plan.seats.items():
+            held, state = self._cluster.ledger.get(uid), self._cluster.state(seat.node)
+            last = known.get(uid)
+            if last is None or last[0] is not held or last[1] is not state:
+                if not self.is_sound(plan, uid):
+                    return False
+                known[uid] = held, state
+        return True
 
     def may_be_let_go(self, plan: Plan, without_gpus: int) -> bool:
         """Tell whether the scheduler may have let its members go by now: as many as needed have been reserved.

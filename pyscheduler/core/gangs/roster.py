@@ -31,6 +31,8 @@ class Member:
         What its Binding gave it; None if it is not bound, or by others.
     host
         The name by which other pods reach it.
+    bound_at
+        When it was bound, Unix time in seconds; 0 if that is not known.
     met_at
         When the scheduler asked about it last, if no watch has shown it; None if one has.
     """
@@ -41,6 +43,7 @@ class Member:
     ready: bool = True
     rank: int | None = None
     host: str = ""
+    bound_at: float = 0.0
     met_at: float | None = None
 
     @property
@@ -57,6 +60,9 @@ class Roster:
         self._gang_of: dict[PodUid, GangKey] = {}
         self._unseen: dict[PodUid, None] = {}
         self._changed: dict[GangKey, None] = {}
+        # By group: a number that no other state of it has had.
+        self._versions: dict[GangKey, int] = {}
+        self._version = 0
 
     def gangs(self) -> list[GangKey]:
         """Return the groups that have a live member."""
@@ -75,6 +81,10 @@ class Roster:
     def is_empty(self, gang: GangKey) -> bool:
         """Tell whether the group has no live member."""
         return gang not in self._gangs
+
+    def version(self, gang: GangKey) -> int:
+        """Return a number that changes whenever a live member of the group comes, goes or changes; 0 while there is none."""
+        return self._versions.get(gang, 0)
 
     def get(self, uid: PodUid) -> Member | None:
         """Return the member of this UID."""
@@ -97,7 +107,7 @@ class Roster:
         ready = not pod.gated and not pod.terminating
         bound = pod.node is not None
         host, rank = pod.host or pod.name, pod.rank if bound else None
-        self._put(Member(request, pod.membership, bound=bound, ready=ready, rank=rank, host=host))
+        self._put(Member(request, pod.membership, bound=bound, ready=ready, rank=rank, host=host, bound_at=pod.bound_at))
 
     def meet(self, pod: PodRequest, now: float) -> None:
         """Note a member that the scheduler asks about, which the watch may show only later."""
@@ -112,8 +122,9 @@ class Roster:
         gang = self._gang_of.pop(uid, None)
         if gang is not None:
             del self._gangs[gang][uid]
+            self._renumber(gang)
             if not self._gangs[gang]:
-                del self._gangs[gang]
+                del self._gangs[gang], self._versions[gang]
                 self._changed.pop(gang, None)
 
     def bind(self, uid: PodUid) -> None:
@@ -136,9 +147,14 @@ class Roster:
             self.forget(uid)
         if self.get(uid) != member:
             self._changed[gang] = None
+            self._renumber(gang)
         self._gang_of[uid] = gang
         self._gangs.setdefault(gang, {})[uid] = member
         if member.met_at is None:
             self._unseen.pop(uid, None)
         else:
             self._unseen[uid] = None
+
+    def _renumber(self, gang: GangKey) -> None:
+        self._version += 1
+        self._versions[gang] = self._version

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, chain
 from typing import Final
 
 import numpy as np
@@ -15,10 +16,12 @@ import numpy as np
 from pyscheduler.core import bitmap
 from pyscheduler.core.chooser import Chooser
 from pyscheduler.core.cluster import Cluster
-from pyscheduler.core.fabric.merge_tree import NODE_LEVEL
+from pyscheduler.core.gangs.division import Among, Division, can_place, place
+from pyscheduler.core.gangs.levels import emptiest, level_names, nodes_within
 from pyscheduler.core.gangs.roster import Member
+from pyscheduler.core.gangs.subgroups import asked, blocks
 from pyscheduler.core.job import Job, PodSet, Refusal, Selection
-from pyscheduler.core.model import Verdict
+from pyscheduler.core.model import Code, PodUid, Verdict
 from pyscheduler.core.refusals import Eligible
 from pyscheduler.core.request import Shape
 from pyscheduler.core.selector import Ints, fits, select
@@ -28,6 +31,10 @@ __all__ = ["Kind", "Offer", "Seating", "by_kind"]
 
 # How a level is named by its number: "#1" is the nearest one that is wider than a node.
 _NUMBERED: Final = "#"
+_ONE_KIND: Final = (
+    "has subgroups among members with different requests for GPUs: let all members of subgroups ask for the same, "
+    "more GPUs in all than the others"
+)
 # What the framework says of a node that has room for so many pods or more.
 _ANY_NUMBER: Final = 255
 
@@ -38,6 +45,11 @@ class Kind:
 
     shape: Shape
     members: tuple[Member, ...]
+
+    def grouped(self, ranks: Mapping[PodUid, int]) -> tuple[Kind, tuple[int, ...]]:
+        """Return it with the members of each subgroup next to each other, and how many each has."""
+        found = blocks(self.members, ranks)
+        return Kind(self.shape, tuple(chain.from_iterable(found))), tuple(len(block) for block in found)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,7 +85,10 @@ def by_kind(members: Sequence[Member]) -> list[Kind] | Verdict:
             return Verdict(shape.code, f"member {member.pod.name} of its group cannot be placed: {shape.reason}")
         kinds.setdefault(shape, []).append(member)
     found = [Kind(shape, tuple(some)) for shape, some in kinds.items()]
-    return sorted(found, key=lambda kind: (-kind.shape.gpus * len(kind.members), kind.shape.resource, kind.shape.gpus))
+    found.sort(key=lambda kind: (-kind.shape.gpus * len(kind.members), kind.shape.resource, kind.shape.gpus))
+    if any(asked(kind.members) for kind in found[1:]):
+        return Verdict(Code.UNRESOLVABLE, f"its group {members[0].membership.gang} {_ONE_KIND}")
+    return found
 
 
 class Seating:
@@ -101,6 +116,38 @@ class Seating:
             preferred_level=preferred,
         )
 
+    def division(self, kind: Kind, sizes: Sequence[int]) -> Division | None:
+        """Return how these members are divided, None if they are not. `sizes`: of their subgroups, in order."""
+        names = level_names(self._cluster.fleet.tree())
+        subgroup, spread = asked(kind.members), kind.members[0].membership.spread_level
+        within, over = self._level(subgroup.level) if subgroup else None, self._level(spread)
+        if subgroup is None or within is None:
+            return Division((1,) * len(kind.members), over, over=over) if over is not None else None
+        if over in names and within in names and names.index(over) < names.index(within):
+            # No domain of the spread's level would hold a subgroup.
+            over = within
+        return Division(tuple(sizes), within, subgroup.alone, over)
+
+    def divided(self, job: Job, least: int, offer: Offer, kind: Kind, division: Division) -> Selection | Refusal:
+        """Place as many whole blocks as fit, the first ones, with at least so many pods. The refusal is that of the least."""
+        low, high = _blocks_of(division, least), len(division.sizes)
+        if low < high and not self.can_divide(job, job.pods, offer, kind, division):
+            while low + 1 < high:
+                middle = (low + high) // 2
+                if self.can_divide(job, sum(division.sizes[:middle]), offer, kind, division):
+                    low = middle
+                else:
+                    high = middle
+        else:
+            low = high
+        part = division.first(low)
+        return place(self._cluster, replace(job, pods=sum(part.sizes)), part, self._among(offer, kind))
+
+    def can_divide(self, job: Job, least: int, offer: Offer, kind: Kind, division: Division) -> bool:
+        """Tell whether as many whole blocks fit as have so many pods."""
+        part = division.first(_blocks_of(division, least))
+        return can_place(self._cluster, replace(job, pods=sum(part.sizes)), part, self._among(offer, kind))
+
     def whole(self, job: Job, least: int, offer: Offer, kind: Kind) -> Selection | Refusal:
         """Place as many of the job's pods as fit, at least so many. The refusal is that of the least."""
         room = offer.room_for(kind.shape)
@@ -109,23 +156,61 @@ class Seating:
             job = replace(job, pods=self._most(job, least, eligible, room))
         return select(self._cluster, job, eligible, room)
 
-    def near(self, job: Job, offer: Offer, kind: Kind, anchors: Sequence[int]) -> Selection | Refusal:
-        """Place pods in the nearest domain round these nodes that has room."""
+    def near(self, job: Job, offer: Offer, kind: Kind, anchors: Sequence[int], within: str | None = None) -> Selection | Refusal:
+        """Place pods in the nearest domain round these nodes that has room. `within`: all in one domain of this level."""
         room = offer.room_for(kind.shape)
         eligible = with_room(offer.eligible, room)
-        tree = self._cluster.fleet.tree()
-        # Where the level is required, no wider domain will do.
-        widest = tree.levels.index(job.required_level) if job.required_level in tree.levels else len(tree.levels)
-        near = replace(job, required_level=None, preferred_level=None)
+        if anchors and job.required_level is not None:
+            eligible &= nodes_within(self._cluster.fleet.tree(), anchors[:1], job.required_level)
+        near = replace(job, required_level=within, preferred_level=None)
         tried = 0
-        for domain, tier in self._round(anchors):
-            if tier > widest or (job.required_level == NODE_LEVEL and tier >= 0):
-                break
+        for domain in self._round(anchors):
             among = eligible & domain
             if among != tried and among and fits(self._cluster, near, among, room):
                 return select(self._cluster, near, among, room)
             tried = among
-        return select(self._cluster, job, eligible, room)
+        return select(self._cluster, replace(job, required_level=within or job.required_level), eligible, room)
+
+    def rejoining(
+        self, job: Job, offer: Offer, kind: Kind, mates: Sequence[int], others: Sequence[int], waiting: int
+    ) -> Selection | Refusal:
+        """Place a late member in the domain of its subgroup.
+
+        Parameters
+        ----------
+        job, offer, kind
+            Of the member alone.
+        mates, others
+            Nodes of the members of its subgroup, and of all others of the group, the nearest ranks first.
+        waiting
+            How many others of its subgroup have no node.
+
+        """
+        subgroup = asked(kind.members)
+        level = self._level(subgroup.level) if subgroup is not None else None
+        if not mates:
+            # The others of it come later, to where this one is.
+            how = self.apart if kind.members[0].membership.spread_level is not None else self.near
+            found = how(replace(job, pods=1 + waiting), offer, kind, others, level)
+            return replace(found, pods=found.pods[:1]) if isinstance(found, Selection) else found
+        inside = replace(offer, eligible=offer.eligible & nodes_within(self._cluster.fleet.tree(), mates[:1], level))
+        found = self.near(job, inside, kind, mates)
+        if isinstance(found, Refusal) and level is not None:
+            return replace(found, reason=f"{found.reason}, in the {level} of the others of its subgroup")
+        return found
+
+    def apart(self, job: Job, offer: Offer, kind: Kind, others: Sequence[int], within: str | None = None) -> Selection | Refusal:
+        """Place late pods in a domain that has the fewest others. `others`: the node of each; `within`: as in `near`."""
+        room = offer.room_for(kind.shape)
+        eligible = with_room(offer.eligible, room)
+        if others and job.required_level is not None:
+            eligible &= nodes_within(self._cluster.fleet.tree(), others[:1], job.required_level)
+        apart = replace(job, required_level=within, preferred_level=None)
+        level = self._level(kind.members[0].membership.spread_level)
+        for nodes in emptiest(self._cluster.fleet.tree(), others, level):
+            if fits(self._cluster, apart, eligible & nodes, room):
+                return select(self._cluster, apart, eligible & nodes, room)
+        return select(self._cluster, replace(job, required_level=within or job.required_level), eligible, room)
 
     def seated(self, sets: Sequence[PodSet], gpus: int) -> Iterator[tuple[int, tuple[str, ...]]]:
         """Yield node and GPUs of each set; what is yielded has to be held before the next is asked for."""
@@ -134,13 +219,17 @@ class Seating:
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
+    def _among(self, offer: Offer, kind: Kind) -> Among:
+        room = offer.room_for(kind.shape)
+        return Among(with_room(offer.eligible, room), room)
+
     def _level(self, name: str | None) -> str | None:
         if name is None or not name.startswith(_NUMBERED):
             return self._levels.get(name, name) if name is not None else None
-        names = (NODE_LEVEL, *self._cluster.fleet.tree().levels)
+        names = level_names(self._cluster.fleet.tree())
         number = int(name[1:])
         # Beyond the widest level there is no limit.
-        return (names[number] or None) if number < len(names) else None
+        return names[number] if number < len(names) else None
 
     def _most(self, job: Job, least: int, eligible: int, room: Ints | None) -> int:
         """Return how many pods fit at most, but not less than the least."""
@@ -153,15 +242,20 @@ class Seating:
                 high = middle
         return low
 
-    def _round(self, anchors: Sequence[int]) -> Iterator[tuple[int, int]]:
-        """Yield the domains round these nodes, nearest first, as bitmaps with their tiers; the nodes themselves have tier -1."""
+    def _round(self, anchors: Sequence[int]) -> Iterator[int]:
+        """Yield the domains round these nodes, nearest first, as bitmaps; the nodes themselves come before all."""
         tree = self._cluster.fleet.tree()
-        yield sum({1 << node for node in anchors}), -1
+        yield sum({1 << node for node in anchors})
         for anchor in anchors[:1]:
             for vertex in tree.above(anchor):
                 flags = np.zeros(len(tree.order), np.bool_)
                 flags[tree.order[tree.low[vertex] : tree.high[vertex]]] = True
-                yield bitmap.from_bytes(np.packbits(flags, bitorder="little").tobytes()), int(tree.tier[vertex])
+                yield bitmap.from_bytes(np.packbits(flags, bitorder="little").tobytes())
+
+
+def _blocks_of(division: Division, pods: int) -> int:
+    """Return how many blocks, the first ones, have so many pods."""
+    return 1 + next(at for at, total in enumerate(accumulate(division.sizes)) if total >= pods)
 
 
 def with_room(eligible: int, room: Ints | None) -> int:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pyscheduler.core.gangs.keeping import Waiter
-from pyscheduler.core.gangs.membership import Membership
+from pyscheduler.core.gangs.making import Wanted
+from pyscheduler.core.gangs.membership import GroupSpec, Membership
 from pyscheduler.core.model import PodUid
 from pyscheduler.core.replies import PlanAnswer
 
@@ -21,6 +22,10 @@ __all__ = ["GangState"]
 # twice as long each time. At first it is short, for pods that are on their way out may have been in the way.
 _LEFT_OUT_S: Final = 2.0
 _LEFT_OUT_MAX_S: Final = 300.0
+# For how many seconds a group is not placed whose members did not all come to where they were placed: the first time, and
+# at most, twice as long each time. Others have its GPUs meanwhile: they hear of them within a fifth of a second.
+_REST_S: Final = 1.0
+_REST_MAX_S: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +42,20 @@ class GangState:
 
     Attributes
     ----------
+    spec
+        What its object said when a member was looked at last; None: it had not been read.
+    eligible
+        The nodes that the framework admitted for a member last, as a bitmap.
     parked
         What would have to fit for it to be placed, and since when; None if it waits for something else.
+    wanted
+        The members that did not fit; None where nobody is evicted for them.
     looked
-        The generation of the cluster at which it did not.
+        The generation of the cluster at which it did not, and the nodes that were kept for others.
+    unhelped
+        The generation at which no eviction would have helped.
+    asked_at
+        When it was last looked at whether one would.
     again_at
         When a node that was left out may be had again.
     refusal
@@ -48,16 +63,22 @@ class GangState:
     insists_since
         Since when it has waited for its preferred level.
     uninformed
-        Members that were last told that others are missing.
+        Members that were last told that others are missing, or what is wrong with the group's object.
     """
 
+    spec: GroupSpec | None = None
+    eligible: int = 0
     parked: Waiter | None = None
-    looked: int = 0
+    wanted: Wanted | None = None
+    looked: tuple[int, int] = 0, 0
+    unhelped: int = 0
+    asked_at: float = -math.inf
     again_at: float = math.inf
     refusal: tuple[object, PlanAnswer] | None = None
     insists_since: float | None = None
     uninformed: set[PodUid] = field(default_factory=set)
     _excluded: dict[int, _Exclusion] = field(default_factory=dict)
+    _rest: _Exclusion | None = None
 
     def leave_out(self, nodes: Iterable[int], now: float) -> None:
         """Do without nodes that other plugins refused for a member."""
@@ -76,6 +97,15 @@ class GangState:
     def readmits_at(self, now: float) -> float:
         """Return when the first of the nodes that are left out may be had again; infinity if there is none."""
         return min((self._excluded[node].until for node in self.left_out(now)), default=math.inf)
+
+    def rest(self, now: float) -> None:
+        """Do without a place for a while: members did not come to theirs."""
+        lasts = min(2 * self._rest.lasts, _REST_MAX_S) if self._rest is not None else _REST_S
+        self._rest = _Exclusion(now + lasts, lasts)
+
+    def rests(self, now: float) -> bool:
+        """Tell whether that while is not over."""
+        return self._rest is not None and now < self._rest.until
 
     def insists(self, membership: Membership, now: float) -> bool:
         """Tell whether the group goes on waiting for its preferred level."""

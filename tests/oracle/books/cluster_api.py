@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pyscheduler.core.fabric.place import Place
+from pyscheduler.core.gangs.membership import GangKey, Membership
 from pyscheduler.core.model import NodeFacts, PodFacts, PodRequest, PodUid
-from tests.builders import OURS, SOME_GANG
+from tests.builders import OURS
 from tests.oracle.books.hardware import FLEET, GPU, Hardware, Request, machine_of
 
 __all__ = ["OTHERS", "Api", "Host", "Node", "NodeSight", "NodeTold", "Pod", "PodSight", "PodTold"]
@@ -128,7 +129,8 @@ class Pod:
             bound_at=self.bound_at,
             claimed=self.claimed,
             priority=self.priority,
-            membership=SOME_GANG if self.gang else None,
+            # A group of its own: what goes together over several nodes is another test's.
+            membership=Membership(GangKey("default", self.uid, "test"), min_members=1) if self.gang else None,
             terminating=self.terminating,
         )
 

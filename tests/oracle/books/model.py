@@ -35,7 +35,7 @@ class Entry(NamedTuple):
 
     `how` says why the GPUs are those that they are. `room_since` is since when preemption makes room for the pod, None if
     it does not; `victims` are those that go for it. `rival` is the pod that keeps a GPU that this one names, too. `told`: the
-    node's agent has reported its devices.
+    node's agent has reported its devices. `gang`: one of a group of another scheduler, whose other members are not known.
     """
 
     node: str
@@ -218,7 +218,8 @@ class Model:
                 self._drop(other)
         how = "reported" if gpus and gpus == self._reported(uid, node, sight.count) else "bound"
         attempt, rival = entry.attempt if entry else None, foreign.holders[0] if foreign and foreign.why == _HELD else None
-        new = Entry(node, "foreign" if foreign else "bound", sight.count, gpus, attempt, now, how, sight.priority, sight.gang)
+        state, gang = "foreign" if foreign else "bound", sight.gang and not sight.ours
+        new = Entry(node, state, sight.count, gpus, attempt, now, how, sight.priority, gang)
         known = self.nodes.get(node)
         told = known is not None and uid in (known.report or {})
         self._put(uid, new._replace(rival=rival, told=told, terminating=sight.terminating))
@@ -416,20 +417,20 @@ class Model:
         """Note that nothing is held for a nominated pod any longer."""
         self._drop(uid)
 
-    def verdicts_on_preempt(self, attempt: Attempt, wants: Wants, names: Collection[str]) -> set[str]:
-        """Return what may be answered: ``retry``, ``unschedulable`` or ``ok``.
-
-        An earlier answer may stand as long as the room is there when all that it named are gone.
-        """
+    def verdict_on_preempt(self, attempt: Attempt, wants: Wants, names: Collection[str]) -> str:
+        """Return what is to be answered: ``retry``, ``unschedulable`` or ``ok``."""
         if self.must_retry(attempt, wants.uid):
-            return {"retry"}
-        if any(self._fits(name, wants.count, self._could_go(name, wants)) for name in names):
-            return {"ok"}
+            return "retry"
+        could = any(self._fits(name, wants.count, self._could_go(name, wants)) for name in names)
+        return "ok" if could or self.standing_room(wants, names) else "unschedulable"
+
+    def standing_room(self, wants: Wants, names: Collection[str]) -> Entry | None:
+        """Return what is held for the pod on one of these nodes, None unless it is there when all that were named are gone."""
         room = self.rooms().get(wants.uid)
         if room is None or room.node not in names:
-            return {"unschedulable"}
-        stands = self._fits(room.node, wants.count, self._could_go(room.node, wants).union(room.victims))
-        return {"unschedulable", "ok"} if stands else {"unschedulable"}
+            return None
+        gone = self.giving_way(room.node, wants) | self.leaving(room.node)
+        return room if self._fits(room.node, wants.count, gone.union(room.victims)) else None
 
     def may_go(self, wants: Wants, node: str, victims: Collection[str]) -> bool:
         """Tell whether a pod may have these evicted."""

@@ -250,11 +250,11 @@ class Service:
     def preempt(self, attempt: Attempt, pod: Pod, nodes: Sequence[str], protected: AbstractSet[str]) -> Preempted:
         number, wants, model = (attempt.session, attempt.number), wants_of(pod), self.model
         self._expire()
-        room, uids = model.rooms().get(pod.uid), {PodUid(uid) for uid in protected}
-        due = model.verdicts_on_preempt(number, wants, nodes)
+        room, uids = model.standing_room(wants, nodes), {PodUid(uid) for uid in protected}
+        due = model.verdict_on_preempt(number, wants, nodes)
         answer = self.planner.preempt(attempt, pod.waits, self._bits(nodes), uids, self._api.now)
         code, found = answer.verdict.code, answer.proposal
-        demand(code.value in due, "Preempt of {} answered {}; due was {}", pod.uid, answer, due)
+        demand(code.value == due, "Preempt of {} answered {}; due was {}", pod.uid, answer, due)
         if found is None:
             if code is Code.UNSCHEDULABLE:
                 model.refused(wants)
@@ -262,8 +262,11 @@ class Service:
             self.check()
             return Preempted(code, "", (), ())
         node = self.planner.cluster.table.names[found.node]
-        before = set(room.victims) if room and room.node == node else set()
+        # Those that were named for what does not do any more need not go.
+        before = set(room.victims) if room else set()
         demand(node in nodes, "Preempt of {} names {}, which it was not asked about", pod.uid, node)
+        stands = room is None or (node == room.node and before.issuperset(found.victims))
+        demand(stands, "{} was to get {}, and now {} go from {}", pod.uid, room, found.victims, node)
         demand(model.may_go(wants, node, set(found.victims) - before), "{} may not have {} evicted", pod.uid, found.victims)
         if found.victims or not before:
             # Who was named before may stay after all: where the pod fits without, others give way instead.

@@ -195,7 +195,7 @@ func (x UnreserveRequest_Outcome) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use UnreserveRequest_Outcome.Descriptor instead.
 func (UnreserveRequest_Outcome) EnumDescriptor() ([]byte, []int) {
-	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{21, 0}
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{22, 0}
 }
 
 type ChangesResponse_Kind int32
@@ -250,7 +250,7 @@ func (x ChangesResponse_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ChangesResponse_Kind.Descriptor instead.
 func (ChangesResponse_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{27, 0}
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{28, 0}
 }
 
 // NodeSet is a set of nodes of one table.
@@ -1182,7 +1182,12 @@ type PlanResponse struct {
 	// Index in the node table. Absent for a member without GPUs: it may go anywhere.
 	Node *uint32 `protobuf:"varint,5,opt,name=node,proto3,oneof" json:"node,omitempty"`
 	// Set if the verdict is CODE_OK.
-	Member        *PlanMember `protobuf:"bytes,6,opt,name=member,proto3" json:"member,omitempty"`
+	Member *PlanMember `protobuf:"bytes,6,opt,name=member,proto3" json:"member,omitempty"`
+	// Where the plan has the other members that are not reserved yet: each goes there without a Plan call of its own, once.
+	// Set in the answer that the plan was made for; empty in all others.
+	Seats []*PlanSeat `protobuf:"bytes,7,rep,name=seats,proto3" json:"seats,omitempty"`
+	// True where the group lacks room that pods of lower priority have: Preempt may help. Only with CODE_UNSCHEDULABLE.
+	Preempt       bool `protobuf:"varint,8,opt,name=preempt,proto3" json:"preempt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1259,6 +1264,74 @@ func (x *PlanResponse) GetMember() *PlanMember {
 	return nil
 }
 
+func (x *PlanResponse) GetSeats() []*PlanSeat {
+	if x != nil {
+		return x.Seats
+	}
+	return nil
+}
+
+func (x *PlanResponse) GetPreempt() bool {
+	if x != nil {
+		return x.Preempt
+	}
+	return false
+}
+
+// PlanSeat is where a plan has one member. Set by the service; all of it is required.
+type PlanSeat struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	PodUid string                 `protobuf:"bytes,1,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
+	// Index in the node table.
+	Node          uint32 `protobuf:"varint,2,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlanSeat) Reset() {
+	*x = PlanSeat{}
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlanSeat) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlanSeat) ProtoMessage() {}
+
+func (x *PlanSeat) ProtoReflect() protoreflect.Message {
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlanSeat.ProtoReflect.Descriptor instead.
+func (*PlanSeat) Descriptor() ([]byte, []int) {
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *PlanSeat) GetPodUid() string {
+	if x != nil {
+		return x.PodUid
+	}
+	return ""
+}
+
+func (x *PlanSeat) GetNode() uint32 {
+	if x != nil {
+		return x.Node
+	}
+	return 0
+}
+
 type Candidate struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Index in the node table.
@@ -1271,7 +1344,7 @@ type Candidate struct {
 
 func (x *Candidate) Reset() {
 	*x = Candidate{}
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[14]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1283,7 +1356,7 @@ func (x *Candidate) String() string {
 func (*Candidate) ProtoMessage() {}
 
 func (x *Candidate) ProtoReflect() protoreflect.Message {
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[14]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1296,7 +1369,7 @@ func (x *Candidate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Candidate.ProtoReflect.Descriptor instead.
 func (*Candidate) Descriptor() ([]byte, []int) {
-	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{14}
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Candidate) GetNode() uint32 {
@@ -1325,7 +1398,7 @@ type ScoreRequest struct {
 
 func (x *ScoreRequest) Reset() {
 	*x = ScoreRequest{}
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[15]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1337,7 +1410,7 @@ func (x *ScoreRequest) String() string {
 func (*ScoreRequest) ProtoMessage() {}
 
 func (x *ScoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[15]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1350,7 +1423,7 @@ func (x *ScoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScoreRequest.ProtoReflect.Descriptor instead.
 func (*ScoreRequest) Descriptor() ([]byte, []int) {
-	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{15}
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ScoreRequest) GetAttempt() *Attempt {
@@ -1386,7 +1459,7 @@ type ScoreResponse struct {
 
 func (x *ScoreResponse) Reset() {
 	*x = ScoreResponse{}
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[16]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1398,7 +1471,7 @@ func (x *ScoreResponse) String() string {
 func (*ScoreResponse) ProtoMessage() {}
 
 func (x *ScoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[16]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1411,7 +1484,7 @@ func (x *ScoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScoreResponse.ProtoReflect.Descriptor instead.
 func (*ScoreResponse) Descriptor() ([]byte, []int) {
-	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{16}
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ScoreResponse) GetVerdict() *Verdict {
@@ -1441,7 +1514,7 @@ type ReserveRequest struct {
 
 func (x *ReserveRequest) Reset() {
 	*x = ReserveRequest{}
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[17]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1453,7 +1526,7 @@ func (x *ReserveRequest) String() string {
 func (*ReserveRequest) ProtoMessage() {}
 
 func (x *ReserveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[17]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1466,7 +1539,7 @@ func (x *ReserveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveRequest.ProtoReflect.Descriptor instead.
 func (*ReserveRequest) Descriptor() ([]byte, []int) {
-	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{17}
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ReserveRequest) GetAttempt() *Attempt {
@@ -1513,7 +1586,7 @@ type ReserveResponse struct {
 
 func (x *ReserveResponse) Reset() {
 	*x = ReserveResponse{}
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[18]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1525,7 +1598,7 @@ func (x *ReserveResponse) String() string {
 func (*ReserveResponse) ProtoMessage() {}
 
 func (x *ReserveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[18]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1538,7 +1611,7 @@ func (x *ReserveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveResponse.ProtoReflect.Descriptor instead.
 func (*ReserveResponse) Descriptor() ([]byte, []int) {
-	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{18}
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ReserveResponse) GetVerdict() *Verdict {
@@ -1579,13 +1652,16 @@ type PreemptRequest struct {
 	Nodes *NodeSet `protobuf:"bytes,3,opt,name=nodes,proto3" json:"nodes,omitempty"`
 	// UIDs of the pods whose eviction would break a PodDisruptionBudget. Empty if there are none.
 	ProtectedUids []string `protobuf:"bytes,4,rep,name=protected_uids,json=protectedUids,proto3" json:"protected_uids,omitempty"`
+	// For a member of a group, which `nodes` then are all eligible ones for: as in PlanRequest, as if all pods of lower
+	// priority that have GPUs were gone. Empty for other pods.
+	Room          []byte `protobuf:"bytes,5,opt,name=room,proto3" json:"room,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PreemptRequest) Reset() {
 	*x = PreemptRequest{}
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[19]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1597,7 +1673,7 @@ func (x *PreemptRequest) String() string {
 func (*PreemptRequest) ProtoMessage() {}
 
 func (x *PreemptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[19]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1610,7 +1686,7 @@ func (x *PreemptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreemptRequest.ProtoReflect.Descriptor instead.
 func (*PreemptRequest) Descriptor() ([]byte, []int) {
-	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{19}
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *PreemptRequest) GetAttempt() *Attempt {
@@ -1641,28 +1717,38 @@ func (x *PreemptRequest) GetProtectedUids() []string {
 	return nil
 }
 
+func (x *PreemptRequest) GetRoom() []byte {
+	if x != nil {
+		return x.Room
+	}
+	return nil
+}
+
 type PreemptResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// CODE_OK: the proposal below, whose GPUs are held for the pod until it is bound or gone, a pod of higher priority takes
 	// them, or 5 minutes are over. CODE_UNSCHEDULABLE: no eviction on these nodes makes room, and nothing is held.
-	// CODE_RETRY if the table is another one.
+	// CODE_RETRY if the table is another one. For a member of a group: nodes are kept for the whole group in place of GPUs.
 	Verdict *Verdict `protobuf:"bytes,1,opt,name=verdict,proto3" json:"verdict,omitempty"`
 	// State that the answer was computed at; as in FilterResponse.
 	Generation uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
-	// Index in the node table.
+	// Index in the node table. Not used for a member of a group.
 	Node uint32 `protobuf:"varint,3,opt,name=node,proto3" json:"node,omitempty"`
-	// UIDs of the pods to evict: all of them or none. Empty if the GPUs are free and only CPU or memory lacks, or if the
-	// pods that an earlier answer named are on their way out.
+	// UIDs of the pods to evict: all of them or none, and of a group all members, which may be on other nodes. Empty if the
+	// GPUs are free and only CPU or memory lacks, or if the pods that an earlier answer named are on their way out.
 	VictimUids []string `protobuf:"bytes,4,rep,name=victim_uids,json=victimUids,proto3" json:"victim_uids,omitempty"`
 	// The GPUs, as in pyscheduler.io/gpus but all in one list; empty where it is not known which are free. For Resync.
-	Gpus          []string `protobuf:"bytes,5,rep,name=gpus,proto3" json:"gpus,omitempty"`
+	Gpus []string `protobuf:"bytes,5,rep,name=gpus,proto3" json:"gpus,omitempty"`
+	// Plans that this has ended: their members that wait in Permit are refused, and what they have counts as on its way.
+	// For a member of a group Changes tells of them.
+	EndedPlans    []string `protobuf:"bytes,6,rep,name=ended_plans,json=endedPlans,proto3" json:"ended_plans,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PreemptResponse) Reset() {
 	*x = PreemptResponse{}
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[20]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1674,7 +1760,7 @@ func (x *PreemptResponse) String() string {
 func (*PreemptResponse) ProtoMessage() {}
 
 func (x *PreemptResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[20]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1687,7 +1773,7 @@ func (x *PreemptResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreemptResponse.ProtoReflect.Descriptor instead.
 func (*PreemptResponse) Descriptor() ([]byte, []int) {
-	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{20}
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PreemptResponse) GetVerdict() *Verdict {
@@ -1725,6 +1811,13 @@ func (x *PreemptResponse) GetGpus() []string {
 	return nil
 }
 
+func (x *PreemptResponse) GetEndedPlans() []string {
+	if x != nil {
+		return x.EndedPlans
+	}
+	return nil
+}
+
 type UnreserveRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Attempt *Attempt               `protobuf:"bytes,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
@@ -1740,7 +1833,7 @@ type UnreserveRequest struct {
 
 func (x *UnreserveRequest) Reset() {
 	*x = UnreserveRequest{}
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[21]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1752,7 +1845,7 @@ func (x *UnreserveRequest) String() string {
 func (*UnreserveRequest) ProtoMessage() {}
 
 func (x *UnreserveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[21]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1765,7 +1858,7 @@ func (x *UnreserveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnreserveRequest.ProtoReflect.Descriptor instead.
 func (*UnreserveRequest) Descriptor() ([]byte, []int) {
-	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{21}
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *UnreserveRequest) GetAttempt() *Attempt {
@@ -1805,7 +1898,7 @@ type UnreserveResponse struct {
 
 func (x *UnreserveResponse) Reset() {
 	*x = UnreserveResponse{}
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[22]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1817,7 +1910,7 @@ func (x *UnreserveResponse) String() string {
 func (*UnreserveResponse) ProtoMessage() {}
 
 func (x *UnreserveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[22]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1830,7 +1923,7 @@ func (x *UnreserveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnreserveResponse.ProtoReflect.Descriptor instead.
 func (*UnreserveResponse) Descriptor() ([]byte, []int) {
-	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{22}
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{23}
 }
 
 // Held is one pod that the shim has reserved and that is not known to be bound or refused.
@@ -1856,7 +1949,7 @@ type Held struct {
 
 func (x *Held) Reset() {
 	*x = Held{}
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[23]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1868,7 +1961,7 @@ func (x *Held) String() string {
 func (*Held) ProtoMessage() {}
 
 func (x *Held) ProtoReflect() protoreflect.Message {
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[23]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1881,7 +1974,7 @@ func (x *Held) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Held.ProtoReflect.Descriptor instead.
 func (*Held) Descriptor() ([]byte, []int) {
-	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{23}
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Held) GetPod() *Pod {
@@ -1955,7 +2048,7 @@ type ResyncRequest struct {
 
 func (x *ResyncRequest) Reset() {
 	*x = ResyncRequest{}
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[24]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1967,7 +2060,7 @@ func (x *ResyncRequest) String() string {
 func (*ResyncRequest) ProtoMessage() {}
 
 func (x *ResyncRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[24]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1980,7 +2073,7 @@ func (x *ResyncRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResyncRequest.ProtoReflect.Descriptor instead.
 func (*ResyncRequest) Descriptor() ([]byte, []int) {
-	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{24}
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ResyncRequest) GetAttempt() *Attempt {
@@ -2021,7 +2114,7 @@ type ResyncResponse struct {
 
 func (x *ResyncResponse) Reset() {
 	*x = ResyncResponse{}
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[25]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2033,7 +2126,7 @@ func (x *ResyncResponse) String() string {
 func (*ResyncResponse) ProtoMessage() {}
 
 func (x *ResyncResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[25]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2046,7 +2139,7 @@ func (x *ResyncResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResyncResponse.ProtoReflect.Descriptor instead.
 func (*ResyncResponse) Descriptor() ([]byte, []int) {
-	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{25}
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ResyncResponse) GetEpoch() uint64 {
@@ -2101,7 +2194,7 @@ type ChangesRequest struct {
 
 func (x *ChangesRequest) Reset() {
 	*x = ChangesRequest{}
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[26]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2113,7 +2206,7 @@ func (x *ChangesRequest) String() string {
 func (*ChangesRequest) ProtoMessage() {}
 
 func (x *ChangesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[26]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2126,7 +2219,7 @@ func (x *ChangesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangesRequest.ProtoReflect.Descriptor instead.
 func (*ChangesRequest) Descriptor() ([]byte, []int) {
-	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{26}
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ChangesRequest) GetAttempt() *Attempt {
@@ -2155,7 +2248,7 @@ type ChangesResponse struct {
 
 func (x *ChangesResponse) Reset() {
 	*x = ChangesResponse{}
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[27]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2167,7 +2260,7 @@ func (x *ChangesResponse) String() string {
 func (*ChangesResponse) ProtoMessage() {}
 
 func (x *ChangesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[27]
+	mi := &file_pyscheduler_v1_scheduler_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2180,7 +2273,7 @@ func (x *ChangesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangesResponse.ProtoReflect.Descriptor instead.
 func (*ChangesResponse) Descriptor() ([]byte, []int) {
-	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{27}
+	return file_pyscheduler_v1_scheduler_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ChangesResponse) GetEpoch() uint64 {
@@ -2327,7 +2420,7 @@ const file_pyscheduler_v1_scheduler_proto_rawDesc = "" +
 	"\x03pod\x18\x02 \x01(\v2\x13.pyscheduler.v1.PodR\x03pod\x123\n" +
 	"\beligible\x18\x03 \x01(\v2\x17.pyscheduler.v1.NodeSetR\beligible\x12\x12\n" +
 	"\x04room\x18\x04 \x01(\fR\x04room\x12#\n" +
-	"\rrefused_nodes\x18\x05 \x03(\tR\frefusedNodes\"\xec\x01\n" +
+	"\rrefused_nodes\x18\x05 \x03(\tR\frefusedNodes\"\xb6\x02\n" +
 	"\fPlanResponse\x121\n" +
 	"\averdict\x18\x01 \x01(\v2\x17.pyscheduler.v1.VerdictR\averdict\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x1d\n" +
@@ -2337,8 +2430,13 @@ const file_pyscheduler_v1_scheduler_proto_rawDesc = "" +
 	"generation\x18\x04 \x01(\x04R\n" +
 	"generation\x12\x17\n" +
 	"\x04node\x18\x05 \x01(\rH\x00R\x04node\x88\x01\x01\x122\n" +
-	"\x06member\x18\x06 \x01(\v2\x1a.pyscheduler.v1.PlanMemberR\x06memberB\a\n" +
-	"\x05_node\"5\n" +
+	"\x06member\x18\x06 \x01(\v2\x1a.pyscheduler.v1.PlanMemberR\x06member\x12.\n" +
+	"\x05seats\x18\a \x03(\v2\x18.pyscheduler.v1.PlanSeatR\x05seats\x12\x18\n" +
+	"\apreempt\x18\b \x01(\bR\apreemptB\a\n" +
+	"\x05_node\"7\n" +
+	"\bPlanSeat\x12\x17\n" +
+	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\rR\x04node\"5\n" +
 	"\tCandidate\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\rR\x04node\x12\x14\n" +
 	"\x05score\x18\x02 \x01(\rR\x05score\"\x97\x01\n" +
@@ -2363,12 +2461,13 @@ const file_pyscheduler_v1_scheduler_proto_rawDesc = "" +
 	"\x06member\x18\x04 \x01(\v2\x1a.pyscheduler.v1.PlanMemberR\x06member\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc0\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd4\x01\n" +
 	"\x0ePreemptRequest\x121\n" +
 	"\aattempt\x18\x01 \x01(\v2\x17.pyscheduler.v1.AttemptR\aattempt\x12%\n" +
 	"\x03pod\x18\x02 \x01(\v2\x13.pyscheduler.v1.PodR\x03pod\x12-\n" +
 	"\x05nodes\x18\x03 \x01(\v2\x17.pyscheduler.v1.NodeSetR\x05nodes\x12%\n" +
-	"\x0eprotected_uids\x18\x04 \x03(\tR\rprotectedUids\"\xad\x01\n" +
+	"\x0eprotected_uids\x18\x04 \x03(\tR\rprotectedUids\x12\x12\n" +
+	"\x04room\x18\x05 \x01(\fR\x04room\"\xce\x01\n" +
 	"\x0fPreemptResponse\x121\n" +
 	"\averdict\x18\x01 \x01(\v2\x17.pyscheduler.v1.VerdictR\averdict\x12\x1e\n" +
 	"\n" +
@@ -2377,7 +2476,9 @@ const file_pyscheduler_v1_scheduler_proto_rawDesc = "" +
 	"\x04node\x18\x03 \x01(\rR\x04node\x12\x1f\n" +
 	"\vvictim_uids\x18\x04 \x03(\tR\n" +
 	"victimUids\x12\x12\n" +
-	"\x04gpus\x18\x05 \x03(\tR\x04gpus\"\x91\x02\n" +
+	"\x04gpus\x18\x05 \x03(\tR\x04gpus\x12\x1f\n" +
+	"\vended_plans\x18\x06 \x03(\tR\n" +
+	"endedPlans\"\x91\x02\n" +
 	"\x10UnreserveRequest\x121\n" +
 	"\aattempt\x18\x01 \x01(\v2\x17.pyscheduler.v1.AttemptR\aattempt\x12\x17\n" +
 	"\apod_uid\x18\x02 \x01(\tR\x06podUid\x12B\n" +
@@ -2456,7 +2557,7 @@ func file_pyscheduler_v1_scheduler_proto_rawDescGZIP() []byte {
 }
 
 var file_pyscheduler_v1_scheduler_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_pyscheduler_v1_scheduler_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_pyscheduler_v1_scheduler_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_pyscheduler_v1_scheduler_proto_goTypes = []any{
 	(ContainerRequest_Kind)(0),    // 0: pyscheduler.v1.ContainerRequest.Kind
 	(Verdict_Code)(0),             // 1: pyscheduler.v1.Verdict.Code
@@ -2476,31 +2577,32 @@ var file_pyscheduler_v1_scheduler_proto_goTypes = []any{
 	(*FilterResponse)(nil),        // 15: pyscheduler.v1.FilterResponse
 	(*PlanRequest)(nil),           // 16: pyscheduler.v1.PlanRequest
 	(*PlanResponse)(nil),          // 17: pyscheduler.v1.PlanResponse
-	(*Candidate)(nil),             // 18: pyscheduler.v1.Candidate
-	(*ScoreRequest)(nil),          // 19: pyscheduler.v1.ScoreRequest
-	(*ScoreResponse)(nil),         // 20: pyscheduler.v1.ScoreResponse
-	(*ReserveRequest)(nil),        // 21: pyscheduler.v1.ReserveRequest
-	(*ReserveResponse)(nil),       // 22: pyscheduler.v1.ReserveResponse
-	(*PreemptRequest)(nil),        // 23: pyscheduler.v1.PreemptRequest
-	(*PreemptResponse)(nil),       // 24: pyscheduler.v1.PreemptResponse
-	(*UnreserveRequest)(nil),      // 25: pyscheduler.v1.UnreserveRequest
-	(*UnreserveResponse)(nil),     // 26: pyscheduler.v1.UnreserveResponse
-	(*Held)(nil),                  // 27: pyscheduler.v1.Held
-	(*ResyncRequest)(nil),         // 28: pyscheduler.v1.ResyncRequest
-	(*ResyncResponse)(nil),        // 29: pyscheduler.v1.ResyncResponse
-	(*ChangesRequest)(nil),        // 30: pyscheduler.v1.ChangesRequest
-	(*ChangesResponse)(nil),       // 31: pyscheduler.v1.ChangesResponse
-	nil,                           // 32: pyscheduler.v1.Pod.SettingsEntry
-	nil,                           // 33: pyscheduler.v1.Membership.LabelsEntry
-	nil,                           // 34: pyscheduler.v1.Membership.AnnotationsEntry
-	nil,                           // 35: pyscheduler.v1.ReserveResponse.AnnotationsEntry
+	(*PlanSeat)(nil),              // 18: pyscheduler.v1.PlanSeat
+	(*Candidate)(nil),             // 19: pyscheduler.v1.Candidate
+	(*ScoreRequest)(nil),          // 20: pyscheduler.v1.ScoreRequest
+	(*ScoreResponse)(nil),         // 21: pyscheduler.v1.ScoreResponse
+	(*ReserveRequest)(nil),        // 22: pyscheduler.v1.ReserveRequest
+	(*ReserveResponse)(nil),       // 23: pyscheduler.v1.ReserveResponse
+	(*PreemptRequest)(nil),        // 24: pyscheduler.v1.PreemptRequest
+	(*PreemptResponse)(nil),       // 25: pyscheduler.v1.PreemptResponse
+	(*UnreserveRequest)(nil),      // 26: pyscheduler.v1.UnreserveRequest
+	(*UnreserveResponse)(nil),     // 27: pyscheduler.v1.UnreserveResponse
+	(*Held)(nil),                  // 28: pyscheduler.v1.Held
+	(*ResyncRequest)(nil),         // 29: pyscheduler.v1.ResyncRequest
+	(*ResyncResponse)(nil),        // 30: pyscheduler.v1.ResyncResponse
+	(*ChangesRequest)(nil),        // 31: pyscheduler.v1.ChangesRequest
+	(*ChangesResponse)(nil),       // 32: pyscheduler.v1.ChangesResponse
+	nil,                           // 33: pyscheduler.v1.Pod.SettingsEntry
+	nil,                           // 34: pyscheduler.v1.Membership.LabelsEntry
+	nil,                           // 35: pyscheduler.v1.Membership.AnnotationsEntry
+	nil,                           // 36: pyscheduler.v1.ReserveResponse.AnnotationsEntry
 }
 var file_pyscheduler_v1_scheduler_proto_depIdxs = []int32{
 	12, // 0: pyscheduler.v1.Pod.containers:type_name -> pyscheduler.v1.ContainerRequest
-	32, // 1: pyscheduler.v1.Pod.settings:type_name -> pyscheduler.v1.Pod.SettingsEntry
+	33, // 1: pyscheduler.v1.Pod.settings:type_name -> pyscheduler.v1.Pod.SettingsEntry
 	9,  // 2: pyscheduler.v1.Pod.membership:type_name -> pyscheduler.v1.Membership
-	33, // 3: pyscheduler.v1.Membership.labels:type_name -> pyscheduler.v1.Membership.LabelsEntry
-	34, // 4: pyscheduler.v1.Membership.annotations:type_name -> pyscheduler.v1.Membership.AnnotationsEntry
+	34, // 3: pyscheduler.v1.Membership.labels:type_name -> pyscheduler.v1.Membership.LabelsEntry
+	35, // 4: pyscheduler.v1.Membership.annotations:type_name -> pyscheduler.v1.Membership.AnnotationsEntry
 	10, // 5: pyscheduler.v1.Membership.controller:type_name -> pyscheduler.v1.Owner
 	0,  // 6: pyscheduler.v1.ContainerRequest.kind:type_name -> pyscheduler.v1.ContainerRequest.Kind
 	1,  // 7: pyscheduler.v1.Verdict.code:type_name -> pyscheduler.v1.Verdict.Code
@@ -2508,57 +2610,58 @@ var file_pyscheduler_v1_scheduler_proto_depIdxs = []int32{
 	8,  // 9: pyscheduler.v1.FilterRequest.pod:type_name -> pyscheduler.v1.Pod
 	4,  // 10: pyscheduler.v1.FilterRequest.eligible:type_name -> pyscheduler.v1.NodeSet
 	13, // 11: pyscheduler.v1.FilterResponse.verdict:type_name -> pyscheduler.v1.Verdict
-	18, // 12: pyscheduler.v1.FilterResponse.candidates:type_name -> pyscheduler.v1.Candidate
+	19, // 12: pyscheduler.v1.FilterResponse.candidates:type_name -> pyscheduler.v1.Candidate
 	7,  // 13: pyscheduler.v1.PlanRequest.attempt:type_name -> pyscheduler.v1.Attempt
 	8,  // 14: pyscheduler.v1.PlanRequest.pod:type_name -> pyscheduler.v1.Pod
 	4,  // 15: pyscheduler.v1.PlanRequest.eligible:type_name -> pyscheduler.v1.NodeSet
 	13, // 16: pyscheduler.v1.PlanResponse.verdict:type_name -> pyscheduler.v1.Verdict
 	11, // 17: pyscheduler.v1.PlanResponse.member:type_name -> pyscheduler.v1.PlanMember
-	7,  // 18: pyscheduler.v1.ScoreRequest.attempt:type_name -> pyscheduler.v1.Attempt
-	8,  // 19: pyscheduler.v1.ScoreRequest.pod:type_name -> pyscheduler.v1.Pod
-	4,  // 20: pyscheduler.v1.ScoreRequest.nodes:type_name -> pyscheduler.v1.NodeSet
-	13, // 21: pyscheduler.v1.ScoreResponse.verdict:type_name -> pyscheduler.v1.Verdict
-	18, // 22: pyscheduler.v1.ScoreResponse.ranked:type_name -> pyscheduler.v1.Candidate
-	7,  // 23: pyscheduler.v1.ReserveRequest.attempt:type_name -> pyscheduler.v1.Attempt
-	8,  // 24: pyscheduler.v1.ReserveRequest.pod:type_name -> pyscheduler.v1.Pod
-	13, // 25: pyscheduler.v1.ReserveResponse.verdict:type_name -> pyscheduler.v1.Verdict
-	35, // 26: pyscheduler.v1.ReserveResponse.annotations:type_name -> pyscheduler.v1.ReserveResponse.AnnotationsEntry
-	11, // 27: pyscheduler.v1.ReserveResponse.member:type_name -> pyscheduler.v1.PlanMember
-	7,  // 28: pyscheduler.v1.PreemptRequest.attempt:type_name -> pyscheduler.v1.Attempt
-	8,  // 29: pyscheduler.v1.PreemptRequest.pod:type_name -> pyscheduler.v1.Pod
-	4,  // 30: pyscheduler.v1.PreemptRequest.nodes:type_name -> pyscheduler.v1.NodeSet
-	13, // 31: pyscheduler.v1.PreemptResponse.verdict:type_name -> pyscheduler.v1.Verdict
-	7,  // 32: pyscheduler.v1.UnreserveRequest.attempt:type_name -> pyscheduler.v1.Attempt
-	2,  // 33: pyscheduler.v1.UnreserveRequest.outcome:type_name -> pyscheduler.v1.UnreserveRequest.Outcome
-	8,  // 34: pyscheduler.v1.Held.pod:type_name -> pyscheduler.v1.Pod
-	11, // 35: pyscheduler.v1.Held.member:type_name -> pyscheduler.v1.PlanMember
-	7,  // 36: pyscheduler.v1.ResyncRequest.attempt:type_name -> pyscheduler.v1.Attempt
-	27, // 37: pyscheduler.v1.ResyncRequest.held:type_name -> pyscheduler.v1.Held
-	7,  // 38: pyscheduler.v1.ChangesRequest.attempt:type_name -> pyscheduler.v1.Attempt
-	3,  // 39: pyscheduler.v1.ChangesResponse.kinds:type_name -> pyscheduler.v1.ChangesResponse.Kind
-	5,  // 40: pyscheduler.v1.SchedulerPlugin.Nodes:input_type -> pyscheduler.v1.NodesRequest
-	14, // 41: pyscheduler.v1.SchedulerPlugin.Filter:input_type -> pyscheduler.v1.FilterRequest
-	16, // 42: pyscheduler.v1.SchedulerPlugin.Plan:input_type -> pyscheduler.v1.PlanRequest
-	19, // 43: pyscheduler.v1.SchedulerPlugin.Score:input_type -> pyscheduler.v1.ScoreRequest
-	21, // 44: pyscheduler.v1.SchedulerPlugin.Reserve:input_type -> pyscheduler.v1.ReserveRequest
-	23, // 45: pyscheduler.v1.SchedulerPlugin.Preempt:input_type -> pyscheduler.v1.PreemptRequest
-	25, // 46: pyscheduler.v1.SchedulerPlugin.Unreserve:input_type -> pyscheduler.v1.UnreserveRequest
-	28, // 47: pyscheduler.v1.SchedulerPlugin.Resync:input_type -> pyscheduler.v1.ResyncRequest
-	30, // 48: pyscheduler.v1.SchedulerPlugin.Changes:input_type -> pyscheduler.v1.ChangesRequest
-	6,  // 49: pyscheduler.v1.SchedulerPlugin.Nodes:output_type -> pyscheduler.v1.NodesResponse
-	15, // 50: pyscheduler.v1.SchedulerPlugin.Filter:output_type -> pyscheduler.v1.FilterResponse
-	17, // 51: pyscheduler.v1.SchedulerPlugin.Plan:output_type -> pyscheduler.v1.PlanResponse
-	20, // 52: pyscheduler.v1.SchedulerPlugin.Score:output_type -> pyscheduler.v1.ScoreResponse
-	22, // 53: pyscheduler.v1.SchedulerPlugin.Reserve:output_type -> pyscheduler.v1.ReserveResponse
-	24, // 54: pyscheduler.v1.SchedulerPlugin.Preempt:output_type -> pyscheduler.v1.PreemptResponse
-	26, // 55: pyscheduler.v1.SchedulerPlugin.Unreserve:output_type -> pyscheduler.v1.UnreserveResponse
-	29, // 56: pyscheduler.v1.SchedulerPlugin.Resync:output_type -> pyscheduler.v1.ResyncResponse
-	31, // 57: pyscheduler.v1.SchedulerPlugin.Changes:output_type -> pyscheduler.v1.ChangesResponse
-	49, // [49:58] is the sub-list for method output_type
-	40, // [40:49] is the sub-list for method input_type
-	40, // [40:40] is the sub-list for extension type_name
-	40, // [40:40] is the sub-list for extension extendee
-	0,  // [0:40] is the sub-list for field type_name
+	18, // 18: pyscheduler.v1.PlanResponse.seats:type_name -> pyscheduler.v1.PlanSeat
+	7,  // 19: pyscheduler.v1.ScoreRequest.attempt:type_name -> pyscheduler.v1.Attempt
+	8,  // 20: pyscheduler.v1.ScoreRequest.pod:type_name -> pyscheduler.v1.Pod
+	4,  // 21: pyscheduler.v1.ScoreRequest.nodes:type_name -> pyscheduler.v1.NodeSet
+	13, // 22: pyscheduler.v1.ScoreResponse.verdict:type_name -> pyscheduler.v1.Verdict
+	19, // 23: pyscheduler.v1.ScoreResponse.ranked:type_name -> pyscheduler.v1.Candidate
+	7,  // 24: pyscheduler.v1.ReserveRequest.attempt:type_name -> pyscheduler.v1.Attempt
+	8,  // 25: pyscheduler.v1.ReserveRequest.pod:type_name -> pyscheduler.v1.Pod
+	13, // 26: pyscheduler.v1.ReserveResponse.verdict:type_name -> pyscheduler.v1.Verdict
+	36, // 27: pyscheduler.v1.ReserveResponse.annotations:type_name -> pyscheduler.v1.ReserveResponse.AnnotationsEntry
+	11, // 28: pyscheduler.v1.ReserveResponse.member:type_name -> pyscheduler.v1.PlanMember
+	7,  // 29: pyscheduler.v1.PreemptRequest.attempt:type_name -> pyscheduler.v1.Attempt
+	8,  // 30: pyscheduler.v1.PreemptRequest.pod:type_name -> pyscheduler.v1.Pod
+	4,  // 31: pyscheduler.v1.PreemptRequest.nodes:type_name -> pyscheduler.v1.NodeSet
+	13, // 32: pyscheduler.v1.PreemptResponse.verdict:type_name -> pyscheduler.v1.Verdict
+	7,  // 33: pyscheduler.v1.UnreserveRequest.attempt:type_name -> pyscheduler.v1.Attempt
+	2,  // 34: pyscheduler.v1.UnreserveRequest.outcome:type_name -> pyscheduler.v1.UnreserveRequest.Outcome
+	8,  // 35: pyscheduler.v1.Held.pod:type_name -> pyscheduler.v1.Pod
+	11, // 36: pyscheduler.v1.Held.member:type_name -> pyscheduler.v1.PlanMember
+	7,  // 37: pyscheduler.v1.ResyncRequest.attempt:type_name -> pyscheduler.v1.Attempt
+	28, // 38: pyscheduler.v1.ResyncRequest.held:type_name -> pyscheduler.v1.Held
+	7,  // 39: pyscheduler.v1.ChangesRequest.attempt:type_name -> pyscheduler.v1.Attempt
+	3,  // 40: pyscheduler.v1.ChangesResponse.kinds:type_name -> pyscheduler.v1.ChangesResponse.Kind
+	5,  // 41: pyscheduler.v1.SchedulerPlugin.Nodes:input_type -> pyscheduler.v1.NodesRequest
+	14, // 42: pyscheduler.v1.SchedulerPlugin.Filter:input_type -> pyscheduler.v1.FilterRequest
+	16, // 43: pyscheduler.v1.SchedulerPlugin.Plan:input_type -> pyscheduler.v1.PlanRequest
+	20, // 44: pyscheduler.v1.SchedulerPlugin.Score:input_type -> pyscheduler.v1.ScoreRequest
+	22, // 45: pyscheduler.v1.SchedulerPlugin.Reserve:input_type -> pyscheduler.v1.ReserveRequest
+	24, // 46: pyscheduler.v1.SchedulerPlugin.Preempt:input_type -> pyscheduler.v1.PreemptRequest
+	26, // 47: pyscheduler.v1.SchedulerPlugin.Unreserve:input_type -> pyscheduler.v1.UnreserveRequest
+	29, // 48: pyscheduler.v1.SchedulerPlugin.Resync:input_type -> pyscheduler.v1.ResyncRequest
+	31, // 49: pyscheduler.v1.SchedulerPlugin.Changes:input_type -> pyscheduler.v1.ChangesRequest
+	6,  // 50: pyscheduler.v1.SchedulerPlugin.Nodes:output_type -> pyscheduler.v1.NodesResponse
+	15, // 51: pyscheduler.v1.SchedulerPlugin.Filter:output_type -> pyscheduler.v1.FilterResponse
+	17, // 52: pyscheduler.v1.SchedulerPlugin.Plan:output_type -> pyscheduler.v1.PlanResponse
+	21, // 53: pyscheduler.v1.SchedulerPlugin.Score:output_type -> pyscheduler.v1.ScoreResponse
+	23, // 54: pyscheduler.v1.SchedulerPlugin.Reserve:output_type -> pyscheduler.v1.ReserveResponse
+	25, // 55: pyscheduler.v1.SchedulerPlugin.Preempt:output_type -> pyscheduler.v1.PreemptResponse
+	27, // 56: pyscheduler.v1.SchedulerPlugin.Unreserve:output_type -> pyscheduler.v1.UnreserveResponse
+	30, // 57: pyscheduler.v1.SchedulerPlugin.Resync:output_type -> pyscheduler.v1.ResyncResponse
+	32, // 58: pyscheduler.v1.SchedulerPlugin.Changes:output_type -> pyscheduler.v1.ChangesResponse
+	50, // [50:59] is the sub-list for method output_type
+	41, // [41:50] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_pyscheduler_v1_scheduler_proto_init() }
@@ -2573,7 +2676,7 @@ func file_pyscheduler_v1_scheduler_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pyscheduler_v1_scheduler_proto_rawDesc), len(file_pyscheduler_v1_scheduler_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   32,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -203,20 +203,32 @@ class PlanRequest(_message.Message):
     def __init__(self, attempt: _Optional[_Union[Attempt, _Mapping]] = ..., pod: _Optional[_Union[Pod, _Mapping]] = ..., eligible: _Optional[_Union[NodeSet, _Mapping]] = ..., room: _Optional[bytes] = ..., refused_nodes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class PlanResponse(_message.Message):
-    __slots__ = ("verdict", "epoch", "table_size", "generation", "node", "member")
+    __slots__ = ("verdict", "epoch", "table_size", "generation", "node", "member", "seats", "preempt")
     VERDICT_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     TABLE_SIZE_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     MEMBER_FIELD_NUMBER: _ClassVar[int]
+    SEATS_FIELD_NUMBER: _ClassVar[int]
+    PREEMPT_FIELD_NUMBER: _ClassVar[int]
     verdict: Verdict
     epoch: int
     table_size: int
     generation: int
     node: int
     member: PlanMember
-    def __init__(self, verdict: _Optional[_Union[Verdict, _Mapping]] = ..., epoch: _Optional[int] = ..., table_size: _Optional[int] = ..., generation: _Optional[int] = ..., node: _Optional[int] = ..., member: _Optional[_Union[PlanMember, _Mapping]] = ...) -> None: ...
+    seats: _containers.RepeatedCompositeFieldContainer[PlanSeat]
+    preempt: bool
+    def __init__(self, verdict: _Optional[_Union[Verdict, _Mapping]] = ..., epoch: _Optional[int] = ..., table_size: _Optional[int] = ..., generation: _Optional[int] = ..., node: _Optional[int] = ..., member: _Optional[_Union[PlanMember, _Mapping]] = ..., seats: _Optional[_Iterable[_Union[PlanSeat, _Mapping]]] = ..., preempt: _Optional[bool] = ...) -> None: ...
+
+class PlanSeat(_message.Message):
+    __slots__ = ("pod_uid", "node")
+    POD_UID_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    pod_uid: str
+    node: int
+    def __init__(self, pod_uid: _Optional[str] = ..., node: _Optional[int] = ...) -> None: ...
 
 class Candidate(_message.Message):
     __slots__ = ("node", "score")
@@ -276,30 +288,34 @@ class ReserveResponse(_message.Message):
     def __init__(self, verdict: _Optional[_Union[Verdict, _Mapping]] = ..., generation: _Optional[int] = ..., annotations: _Optional[_Mapping[str, str]] = ..., member: _Optional[_Union[PlanMember, _Mapping]] = ...) -> None: ...
 
 class PreemptRequest(_message.Message):
-    __slots__ = ("attempt", "pod", "nodes", "protected_uids")
+    __slots__ = ("attempt", "pod", "nodes", "protected_uids", "room")
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     POD_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
     PROTECTED_UIDS_FIELD_NUMBER: _ClassVar[int]
+    ROOM_FIELD_NUMBER: _ClassVar[int]
     attempt: Attempt
     pod: Pod
     nodes: NodeSet
     protected_uids: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, attempt: _Optional[_Union[Attempt, _Mapping]] = ..., pod: _Optional[_Union[Pod, _Mapping]] = ..., nodes: _Optional[_Union[NodeSet, _Mapping]] = ..., protected_uids: _Optional[_Iterable[str]] = ...) -> None: ...
+    room: bytes
+    def __init__(self, attempt: _Optional[_Union[Attempt, _Mapping]] = ..., pod: _Optional[_Union[Pod, _Mapping]] = ..., nodes: _Optional[_Union[NodeSet, _Mapping]] = ..., protected_uids: _Optional[_Iterable[str]] = ..., room: _Optional[bytes] = ...) -> None: ...
 
 class PreemptResponse(_message.Message):
-    __slots__ = ("verdict", "generation", "node", "victim_uids", "gpus")
+    __slots__ = ("verdict", "generation", "node", "victim_uids", "gpus", "ended_plans")
     VERDICT_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     VICTIM_UIDS_FIELD_NUMBER: _ClassVar[int]
     GPUS_FIELD_NUMBER: _ClassVar[int]
+    ENDED_PLANS_FIELD_NUMBER: _ClassVar[int]
     verdict: Verdict
     generation: int
     node: int
     victim_uids: _containers.RepeatedScalarFieldContainer[str]
     gpus: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, verdict: _Optional[_Union[Verdict, _Mapping]] = ..., generation: _Optional[int] = ..., node: _Optional[int] = ..., victim_uids: _Optional[_Iterable[str]] = ..., gpus: _Optional[_Iterable[str]] = ...) -> None: ...
+    ended_plans: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, verdict: _Optional[_Union[Verdict, _Mapping]] = ..., generation: _Optional[int] = ..., node: _Optional[int] = ..., victim_uids: _Optional[_Iterable[str]] = ..., gpus: _Optional[_Iterable[str]] = ..., ended_plans: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class UnreserveRequest(_message.Message):
     __slots__ = ("attempt", "pod_uid", "outcome", "ended_plan")
