@@ -142,6 +142,20 @@ def test_nobody_goes_where_all_that_could_would_not_be_enough():
     assert not shim.plan(pods[1]).preempt
 
 
+def test_members_of_a_group_that_no_eviction_helps_do_not_all_ask_for_one_while_the_cluster_changes():
+    made = Shim("a", "b", "c")
+    made.run("low", "a")
+    made.run("high", "b", priority=200)
+    made.run("other", "c", priority=200)
+    job = made.show(gang(2))
+    assert made.plan(job[0]).preempt
+    assert made.preempt(job[0]).proposal is None
+    made.run("more", "a", (), priority=0)
+    assert not made.plan(job[1]).preempt
+    made.now += AGAIN_S
+    assert made.plan(job[1]).preempt
+
+
 def test_group_that_nobody_is_below_does_not_ask_for_an_eviction():
     shim = full("a", "b")
     pods = shim.show(gang(2, priority=0))

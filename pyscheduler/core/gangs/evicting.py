@@ -77,7 +77,7 @@ class Evicting:
             found = found if at_once is None else None
         if found is None:
             self._keeping.release(gang)
-            state.unhelped, state.asked_at = self._cluster.generation, now
+            state.unhelped, state.unhelped_at, state.asked_at = self._cluster.generation, now, now
             return None
         more, nodes = tuple(uid for unit in in_order(found[0]) for uid in unit.pods), found[1]
         # The plans end now and not when the group is placed, for members that wait in Permit have to be refused before.
@@ -100,8 +100,9 @@ class Evicting:
             self._keeping.release(gang)
             made = None
         if made is None:
-            may_help = state.unhelped != self._cluster.generation and self._any_lower(gang, state.wanted.priority)
-            return replace(answer, preempt=may_help)
+            # To find that nobody's going helps takes longest, and its members ask one after the other.
+            rested = state.unhelped != self._cluster.generation and now - state.unhelped_at >= AGAIN_S
+            return replace(answer, preempt=rested and self._any_lower(gang, state.wanted.priority))
         count = len(made.victims)
         reason = f"its group {gang} waits for GPUs that {count} {'pod' if count == 1 else 'pods'} of lower priority give up"
         return replace(answer, verdict=Verdict(Code.UNSCHEDULABLE, reason), preempt=self._is_late(made, now))

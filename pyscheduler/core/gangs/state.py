@@ -52,8 +52,8 @@ class GangState:
         The members that did not fit; None where nobody is evicted for them.
     looked
         The generation of the cluster at which it did not, and the nodes that were kept for others.
-    unhelped
-        The generation at which no eviction would have helped.
+    unhelped, unhelped_at
+        The generation at which no eviction would have helped, and the time.
     asked_at
         When it was last looked at whether one would.
     again_at
@@ -72,6 +72,7 @@ class GangState:
     wanted: Wanted | None = None
     looked: tuple[int, int] = 0, 0
     unhelped: int = 0
+    unhelped_at: float = -math.inf
     asked_at: float = -math.inf
     again_at: float = math.inf
     refusal: tuple[object, PlanAnswer] | None = None
