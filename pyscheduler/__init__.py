@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
-__all__ = ["__version__"]
+from pyscheduler.core.capacity.decay import compute_capacity_score
+
+__all__ = ["__version__", "compute_capacity_score"]
 
 __version__ = "0.1.0"

@@ -5,6 +5,7 @@
     ├── DocumentError        a node document cannot be used
     ├── KubernetesError      the API server refuses us or is away
     ├── ServeError           the socket or a port cannot be served
+    ├── PrometheusError      Prometheus cannot be asked (adapters.prometheus_session)
     ├── UnknownPresetError   no preset has this name (core.presets)
     ├── MergeError           views that are not of one machine (core.merge)
     ├── RefusedError         a text holds no topology (readers.reading)

@@ -28,6 +28,8 @@ left_out() {
 marks="not long"
 [ "$size" = long ] && marks=""
 
+# Its tests are left out by themselves.
+reason=$(deploy/local/prometheus.sh .build/bin 2>&1) || left_out "metrics from a real Prometheus" "$reason"
 stage "Python: unit, property, integration" "$py" -m pytest -q -m "$marks" tests/unit tests/property tests/integration
 stage "lint: Python" make --no-print-directory lint-python
 if reason=$(deploy/local/modules.sh "$go" 2>&1 >/dev/null | tail -n 1) && [ -z "$(grep 'cannot be reached' <<<"$reason")" ]; then

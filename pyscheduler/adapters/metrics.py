@@ -50,6 +50,31 @@ class Metrics:
             registry=self._registry,
         )
 
+        self._polls = Counter(
+            "pyscheduler_metric_polls", "Polls of the cards' metrics by outcome.", ("outcome",), registry=self._registry
+        )
+        self._query_seconds = Gauge(
+            "pyscheduler_metric_query_seconds", "Longest query of the last poll of the cards' metrics.", registry=self._registry
+        )
+        self._series = Gauge(
+            "pyscheduler_metric_series", "Series of cards that the last poll of their metrics saw.", registry=self._registry
+        )
+        self._data_age = Gauge(
+            "pyscheduler_metric_age_seconds",
+            "Age of the newest sample of any card; -1 before the first.",
+            registry=self._registry,
+        )
+
+    def watch_metric_age(self, seconds: Callable[[], float]) -> None:
+        """Expose how old the cards' metrics are."""
+        self._data_age.set_function(seconds)
+
+    def polled(self, outcome: str, series: int, seconds: float) -> None:
+        """Note a poll of the cards' metrics: ``complete``, ``partial`` or ``failed``."""
+        self._polls.labels(outcome).inc()
+        self._series.set(series)
+        self._query_seconds.set(seconds)
+
     def watch_blindness(self, kind: str, seconds: Callable[[], float]) -> None:
         """Expose for how long changes of a kind may have been missed."""
         self._blind.labels(kind).set_function(seconds)

@@ -20,7 +20,8 @@ def _file(folder: Path, text: str) -> Path:
 def test_defaults_hold_without_a_file() -> None:
     config = Config.load(None)
     assert config.scheduler_name == "gpu-topology"
-    assert config.resources == ("nvidia.com/gpu", "amd.com/gpu")
+    assert config.resources == ("nvidia.com/gpu", "amd.com/gpu", "tencent.com/vcuda-core")
+    assert config.units_per_gpu == {"tencent.com/vcuda-core": 100}
 
 
 def test_file_is_read_and_the_command_line_wins(tmp_path: Path) -> None:
@@ -36,6 +37,15 @@ def test_lease_and_host_of_an_election_are_read_and_may_be_left_out(tmp_path: Pa
     assert Config.load(_file(tmp_path, "lease: null\nhost:\n")) == Config()
 
 
+def test_units_that_are_set_stand_beside_those_that_are_known(tmp_path: Path) -> None:
+    config = Config.load(
+        _file(tmp_path, "resources: [nvidia.com/gpu, example.com/core]\nunits_per_gpu: {example.com/core: 10}\n")
+    )
+    assert config.units_per_gpu == {"tencent.com/vcuda-core": 100, "example.com/core": 10}
+    raw = {"metadata": {"name": "n1"}, "status": {"allocatable": {"example.com/core": "40"}}}
+    assert config.reader().node(raw).allocatable == 4
+
+
 def test_empty_file_means_the_defaults(tmp_path: Path) -> None:
     assert Config.load(_file(tmp_path, "")) == Config()
 
@@ -49,6 +59,18 @@ def test_empty_file_means_the_defaults(tmp_path: Path) -> None:
         pytest.param("log_format: xml", "log_format: 'xml' is none of json, text", id="unknown format"),
         pytest.param("resources: []", "resources: () must be a list of names", id="no resource"),
         pytest.param("resources: gpu", "resources: 'gpu' must be a list of names", id="a text is no list"),
+        pytest.param("units_per_gpu: 100", "units_per_gpu: 100 must be a mapping of resources to numbers", id="units of nothing"),
+        pytest.param("units_per_gpu:", "units_per_gpu: None must be a mapping", id="units left empty"),
+        pytest.param("units_per_gpu: {tencent.com/vcuda-core: 0}", "vcuda-core: 0 must be a whole number from 1", id="no units"),
+        pytest.param("units_per_gpu: {tencent.com/vcuda-core: 0.5}", "vcuda-core: 0.5 must be", id="half a unit"),
+        pytest.param(
+            "units_per_gpu: {tencent.com/vcuda-core: true}", "vcuda-core: True must be", id="a truth value is no number"
+        ),
+        pytest.param(
+            "units_per_gpu: {example.com/core: 10}",
+            "units_per_gpu.example.com/core: is not one of resources, nvidia.com/gpu, amd.com/gpu, tencent.com/vcuda-core: add it",
+            id="units of what is no resource",
+        ),
         pytest.param("levels: [rack]", "write `fabric: {pools: [{name: all, levels: [...]}]}`", id="where levels are written"),
         pytest.param("1: a", "1: unknown", id="a key that is no text"),
         pytest.param(f"socket: /{'x' * 120}", "longer than 107 bytes", id="socket path that the kernel refuses"),

@@ -10,7 +10,7 @@ from typing import Any, Final
 from pyscheduler.readers.reading import Finding
 from pyscheduler.readers.text.parts import address, some
 
-__all__ = ["Card", "Sample", "Table", "blank_reason", "is_placeholder", "number"]
+__all__ = ["BLANKS", "BLANK_64", "Card", "Sample", "Table", "blank_reason", "is_placeholder", "number"]
 
 _NUMBER: Final = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 _WHOLE: Final = re.compile(r"[+-]?\d{1,30}", re.ASCII)
@@ -20,8 +20,8 @@ _CUT_EXPONENT: Final = re.compile(r"[eE](?:\+\d|-0)")
 
 # Blanks of DCGM (dcgm_structs.h): 0x7ffffffffffffff0 and up for 64-bit integers, 0x7ffffff0 for 32-bit, 2^47 for floats;
 # each followed by "not found", "not supported", "no permission".
-_BLANK_64: Final = 2**63 - 16
-_BLANKS: Final = frozenset((*range(0x7FFFFFF0, 0x7FFFFFF4), *range(2**47, 2**47 + 4)))
+BLANK_64: Final = 2**63 - 16
+BLANKS: Final = frozenset((*range(0x7FFFFFF0, 0x7FFFFFF4), *range(2**47, 2**47 + 4)))
 _BLANK_NAMES: Final = ("blank", "not found", "not supported", "no permission")
 
 _PLACEHOLDERS: Final = frozenset(("", "n/a", "na", "none", "null", "nil", "unknown", "undefined", "<nil>"))
@@ -119,8 +119,8 @@ def blank_reason(text: str, value: float) -> str | None:
     """Return why a number is no measurement: not finite, a blank of DCGM, or cut. None if it is one."""
     if value != value or value in (float("inf"), float("-inf")):  # noqa: PLR0124 (NaN differs from itself)
         return "not a finite number"
-    if value >= _BLANK_64 or value in _BLANKS:
-        code = int(value) % 16 if isinstance(value, int) or value < _BLANK_64 else 0
+    if value >= BLANK_64 or value in BLANKS:
+        code = int(value) % 16 if isinstance(value, int) or value < BLANK_64 else 0
         name = _BLANK_NAMES[code] if code < len(_BLANK_NAMES) else _BLANK_NAMES[0]
         return f"sentinel: {name}"
     return "exponent is cut" if _CUT_EXPONENT.search(text[-3:]) else None

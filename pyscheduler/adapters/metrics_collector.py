@@ -1,0 +1,125 @@
+"""Polls the metrics of cards at their interval. All work on the answers is done in a worker process; here arrive arrays."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from structlog.typing import FilteringBoundLogger
+
+from pyscheduler.adapters.metrics import Metrics
+from pyscheduler.adapters.prometheus import Collected, Memory
+from pyscheduler.adapters.prometheus_session import PrometheusError
+from pyscheduler.core.capacity.poll import Poll
+
+__all__ = ["MetricsCollector"]
+
+# What makes a poll: the nodes, what the last one left, and now in Unix seconds.
+Ask = Callable[[Mapping[str, str], Memory, float], Collected]
+
+# Problems that are told of one poll.
+_TOLD_MAX: Final = 5
+
+
+class MetricsCollector:
+    """Polls in a thread of its own until `stop`.
+
+    Parameters
+    ----------
+    ask
+        `collect`, in the worker process.
+    nodes
+        Returns names and addresses of the nodes, to their names.
+    observe
+        Takes each poll, the oldest first. A poll that failed is one without samples, and not complete.
+    interval_s
+        Seconds from poll to poll.
+    metrics, logger
+        Where it is told how it goes.
+    now
+        Unix seconds.
+    """
+
+    def __init__(
+        self,
+        ask: Ask,
+        nodes: Callable[[], Mapping[str, str]],
+        observe: Callable[[Poll], None],
+        interval_s: float,
+        metrics: Metrics,
+        logger: FilteringBoundLogger,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._ask = ask
+        self._nodes = nodes
+        self._observe = observe
+        self._interval_s = interval_s
+        self._metrics = metrics
+        self._logger = logger
+        self._now = now
+        self._memory = Memory()
+        self._newest: float | None = None
+        self._told: tuple[str, ...] = ()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
+        metrics.watch_metric_age(self.age_s)
+
+    def start(self) -> None:
+        """Begin with a poll at once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End. Does not wait for a poll."""
+        self._stopped.set()
+
+    def age_s(self) -> float:
+        """Return the age of the newest sample, -1 before the first."""
+        return -1.0 if self._newest is None else max(self._now() - self._newest, 0.0)
+
+    def poll(self) -> float:
+        """Ask once, hand over what came, and return the seconds until the next poll."""
+        now = self._now()
+        try:
+            collected = self._ask(self._nodes(), self._memory, now)
+        except PrometheusError as cause:
+            self._failed(now, str(cause))
+        except Exception as cause:  # a poll that trips a bug must not end the service
+            if not self._stopped.is_set():
+                self._logger.exception("metrics not read")
+                self._failed(now, repr(cause))
+        else:
+            self._memory = collected.memory
+            self._newest = max(self._newest or -math.inf, collected.newest) if collected.newest is not None else self._newest
+            self._metrics.polled("partial" if collected.problems else "complete", collected.series, collected.seconds)
+            for poll in collected.polls:
+                self._observe(poll)
+            self._tell(
+                (*collected.problems, *(f"{f.message}: {f.remedy}" if f.remedy else f.message for f in collected.findings))
+            )
+            if collected.memory.polled is not None and now - collected.memory.polled > self._interval_s:
+                return 0.0  # a piece of the past: the rest follows at once
+        return max(self._interval_s - (self._now() - now), 0.0)
+
+    def _failed(self, now: float, why: str) -> None:
+        self._metrics.polled("failed", 0, 0.0)
+        self._observe(Poll(now, complete=False, cards=(), samples={}))
+        self._tell((why,))
+
+    def _tell(self, problems: tuple[str, ...]) -> None:
+        """Log what is wrong, once for as long as it is the same."""
+        if problems == self._told:
+            return
+        for problem in problems[:_TOLD_MAX]:
+            if problem not in self._told:
+                self._logger.warning("metrics of cards", problem=problem)
+        if self._told and not problems:
+            self._logger.info("metrics of cards are complete again")
+        self._told = problems
+
+    def _run(self) -> None:
+        pause = 0.0
+        while not self._stopped.wait(pause):
+            pause = self.poll()

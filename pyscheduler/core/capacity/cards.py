@@ -1,0 +1,29 @@
+"""Which card, and what is known of it beside its samples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+__all__ = ["CardFacts", "CardKey"]
+
+
+class CardKey(NamedTuple):
+    """A card where it is: the node, its UUID, and the MIG instance ("" for a whole card)."""
+
+    node: str
+    uuid: str
+    mig: str = ""
+
+    @property
+    def identity(self) -> str:
+        """What stays when the card moves to another node."""
+        return f"{self.uuid}/{self.mig}" if self.mig else self.uuid
+
+
+@dataclass(frozen=True, slots=True)
+class CardFacts:
+    """What makes cards peers. The model is "" where nobody says it: such a card has no peers."""
+
+    model: str = ""
+    power_limit_w: float | None = None

@@ -1,0 +1,118 @@
+"""What of a card outlives the process: by UUID, in a bounded number of whole numbers and strings of JSON.
+
+Of a card's loads those are kept in which it worked most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyscheduler.core.capacity.faults import Faults
+from pyscheduler.core.capacity.load import CELLS
+from pyscheduler.core.capacity.load_means import LoadMeans
+from pyscheduler.core.capacity.speed import Speed
+from pyscheduler.core.capacity.states import State, States
+
+__all__ = ["VERSION", "check", "recall", "remember"]
+
+VERSION: Final = 1
+_LOADS_MAX: Final = 8
+# Logarithms of clocks and means of burdens are kept to so many parts.
+_PARTS: Final = 100_000
+# Below this many busy seconds a mean is not worth its place.
+_LEAST_S: Final = 60.0
+# What a timer of the state machine has counted is not kept: a suspect begins anew.
+_KEPT: Final = (State.HEALTHY, State.DEGRADED, State.PROBATION, State.FAILED)
+
+
+def remember(row: int, states: States, faults: Faults, speed: Speed, seen_at: float) -> dict[str, Any]:
+    """Return what is kept of one card."""
+    state = State(int(states.state[row]))
+    entry: dict[str, Any] = {
+        "seen": _whole(seen_at),
+        "busy": _whole(speed.rows.busy_s[row]),
+        "state": int(state if state in _KEPT else State.UNKNOWN),
+        "since": _whole(states.since[row]),
+        "slow": int(states.slow[row]),
+        "hold": _whole(states.hold_s[row]),
+        "released": _whole(states.released_at[row]),
+        "found": int(faults.found[row]),
+        "event": _whole(faults.event_at[row]),
+        "loads": _loads(row, speed),
+        "burdens": _burdens(row, speed),
+    }
+    return {name: value for name, value in entry.items() if value not in (None, 0, [])}
+
+
+def check(identity: str, entry: Any) -> dict[str, Any]:
+    """Return an entry if it can be recalled.
+
+    Raises
+    ------
+    ValueError
+        If it is not one that `remember` made.
+
+    """
+    if not isinstance(entry, Mapping):
+        raise ValueError(f"the memory of card {identity} is {str(entry)[:60]}: remove it")  # noqa: TRY004 (what was stored is bad)
+    numbers = [value for name, value in entry.items() if name not in {"loads", "burdens"}]
+    rows = [*entry.get("loads", ()), *entry.get("burdens", ())]
+    numbers += [number for row in rows for number in row]
+    if not all(isinstance(number, int) for number in numbers):
+        raise ValueError(f"the memory of card {identity} holds what is no whole number: remove it")
+    if not all(len(row) == 7 and 0 <= row[0] < CELLS for row in entry.get("loads", ())):
+        raise ValueError(f"the memory of card {identity} has loads of another form: remove it")
+    return dict(entry)
+
+
+def recall(entry: Mapping[str, Any], row: int, states: States, faults: Faults, speed: Speed) -> None:
+    """Put back what was kept into the row of the card."""
+    speed.rows.busy_s[row] = entry.get("busy", 0)
+    states.state[row] = entry.get("state", int(State.UNKNOWN))
+    states.since[row] = entry.get("since", np.nan)
+    states.slow[row] = bool(entry.get("slow", 0))
+    states.hold_s[row] = entry.get("hold", 0)
+    states.released_at[row] = entry.get("released", -np.inf)
+    faults.found[row] = entry.get("found", 0)
+    faults.event_at[row] = entry.get("event", -np.inf)
+    for cell, *pairs in entry.get("loads", ()):
+        for means, mean, weight in zip(_tables(speed), pairs[::2], pairs[1::2], strict=True):
+            means.weight[row, cell] = weight
+            means.mean[row, cell] = mean / _PARTS if weight else np.nan
+    for burden, mean, weight in entry.get("burdens", ()):
+        speed.burdens.mean[row, burden] = mean / _PARTS
+        speed.burdens.weight[row, burden] = weight
+
+
+def _tables(speed: Speed) -> tuple[LoadMeans, LoadMeans, LoadMeans]:
+    return speed.history, speed.peer_means, speed.recent
+
+
+def _loads(row: int, speed: Speed) -> list[list[int]]:
+    """Return for each load its cell, then mean and weight of each table."""
+    total = sum((means.weight[row] for means in _tables(speed)), np.zeros(CELLS))
+    most = np.argsort(-total, kind="stable")[:_LOADS_MAX]
+    return [[int(cell), *_pairs(row, cell, speed)] for cell in sorted(most[total[most] >= _LEAST_S])]
+
+
+def _pairs(row: int, cell: int, speed: Speed) -> list[int]:
+    pairs = []
+    for means in _tables(speed):
+        weight = round(float(means.weight[row, cell]))
+        pairs += [round(float(means.mean[row, cell]) * _PARTS) if weight else 0, weight]
+    return pairs
+
+
+def _burdens(row: int, speed: Speed) -> list[list[int]]:
+    mean: NDArray[np.float64] = speed.burdens.mean[row]
+    weight: NDArray[np.float64] = speed.burdens.weight[row]
+    kept = np.flatnonzero((weight >= _LEAST_S) & ~np.isnan(mean))
+    return [[int(index), round(float(mean[index]) * _PARTS), round(float(weight[index]))] for index in kept]
+
+
+def _whole(value: float) -> int | None:
+    return round(float(value)) if np.isfinite(value) else None

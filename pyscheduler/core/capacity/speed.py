@@ -1,0 +1,244 @@
+"""Layer I: how fast each card is when it works.
+
+The smallest of the strong parts counts: the clock against peers, and against the card's own history, at like load;
+throttling; the width of its link. All of it is of busy time, so a card that rests neither heals nor sickens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyscheduler.core.capacity.burdens import Burden, Burdens, Weak, over_peers
+from pyscheduler.core.capacity.config import SpeedConfig
+from pyscheduler.core.capacity.load import CELLS, Load
+from pyscheduler.core.capacity.load_means import LoadMeans
+from pyscheduler.core.capacity.peers import PeerGroup, compare, mean_of
+from pyscheduler.core.capacity.poll import Floats
+from pyscheduler.core.capacity.quantities import Quantity
+from pyscheduler.core.capacity.readings import Bools, Readings
+
+__all__ = ["Part", "Speed", "SpeedRows"]
+
+
+class Part(IntEnum):
+    """What layer I is the smallest of."""
+
+    PEERS = 0
+    OWN = 1
+    HW_THERMAL = 2
+    SW_THERMAL = 3
+    POWER_BRAKE = 4
+    WIDTH = 5
+
+
+class SpeedRows:
+    """What is judged of each card.
+
+    Attributes
+    ----------
+    busy_s
+        Busy time ever seen.
+    allowed
+        The logarithm of the clock that each cell of load allows its peers; NaN where too few have been there.
+    usual
+        How fast it has been by that, logarithm; NaN where it has no peers: then its own clocks are what is usual.
+    lately
+        By how much its clock lately differed from what is usual, logarithm; NaN where unknown.
+    drift
+        How far what is recent is from what is usual, logarithm, however little there is of it.
+    slower
+        Whether its clock lately was lower than usual by more than chance: then its history does not change.
+    against_peers, against_own
+        Ratio to the median of its peers, and to its own history; NaN where there is too little evidence.
+    cut
+        The ratio to its peers from which on it is too slow.
+    peers
+        With how many cards it was compared.
+    excuse
+        By how much its peers moved as well, logarithm, 0 or less.
+    parts
+        The strong parts, a column for each of `Part`: 1 good, 0 bad.
+    weak
+        What weak evidence leaves, a column for each of `Weak`.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.busy_s = np.zeros(count)
+        self.allowed = np.full((count, CELLS), np.nan)
+        self.usual = np.full(count, np.nan)
+        self.lately = np.full(count, np.nan)
+        self.drift = np.full(count, np.nan)
+        self.slower = np.zeros(count, dtype=np.bool_)
+        self.against_peers = np.full(count, np.nan)
+        self.against_own = np.full(count, np.nan)
+        self.cut = np.full(count, np.nan)
+        self.peers = np.zeros(count, dtype=np.int64)
+        self.excuse = np.zeros(count)
+        self.parts = np.ones((count, len(Part)))
+        self.weak = np.ones((count, len(Weak)))
+
+
+class Speed:
+    """Layer I of all cards.
+
+    Attributes
+    ----------
+    peer_means, recent, history
+        Clocks by load: for the comparison with peers; the latest; those before, which a drop does not change.
+    burdens
+        Throttling and the like.
+    rows
+        What is judged.
+    """
+
+    def __init__(self, config: SpeedConfig, threshold: float) -> None:
+        self._config = config
+        self._threshold = threshold
+        self._groups: list[PeerGroup] = []
+        self._refreshed_at = -np.inf
+        self.peer_means, self.recent, self.history = LoadMeans(0), LoadMeans(0), LoadMeans(0)
+        self.burdens = Burdens(0)
+        self.rows = SpeedRows(0)
+
+    def all_rows(self) -> tuple[object, ...]:
+        """Return all that has one row per card."""
+        return self.peer_means, self.recent, self.history, self.burdens, self.rows
+
+    @staticmethod
+    def empty_rows(count: int) -> tuple[object, ...]:
+        """Return empty rows of the same kinds, in the same order."""
+        return LoadMeans(count), LoadMeans(count), LoadMeans(count), Burdens(count), SpeedRows(count)
+
+    def observe(self, readings: Readings, load: Load, longest_s: float) -> None:
+        """Take what is new of the cards that work. A sample stands for the time since the one before, but no longer than this."""
+        clock = Quantity.SM_CLOCK_HZ
+        span = readings.span[:, clock.value]
+        measured = load.steady & readings.is_new(clock) & (span > 0) & (readings.last(clock) > 0)
+        seconds = np.where(measured, np.minimum(np.nan_to_num(span), longest_s), 0.0)
+        rows = np.flatnonzero(measured)
+        cells, values, spans = load.cell[rows], np.log(readings.last(clock)[rows]), seconds[rows]
+        self.rows.busy_s[rows] += spans
+        self.peer_means.add(rows, cells, values, spans, self._config.peer_half_life_s)
+        self.recent.add(rows, cells, values, spans, self._config.recent_half_life_s)
+        learns = self._learns(rows, cells, values, spans)
+        self.history.add(rows[learns], cells[learns], values[learns], spans[learns], self._config.history_half_life_s)
+        self.burdens.observe(readings, measured, seconds, self._config)
+
+    def _learns(self, rows: NDArray[np.int64], cells: NDArray[np.int64], values: Floats, spans: Floats) -> Bools:
+        """Tell whose history these samples may change: not that of cards that lately ran slower than it."""
+        moved = values - self._expected(rows)[np.arange(len(rows)), cells]
+        before = self.rows.lately[rows]
+        share = 1.0 - np.exp2(-spans / self._config.lately_half_life_s)
+        after = np.where(np.isnan(before), moved, before + share * (moved - before))
+        self.rows.lately[rows] = np.where(np.isnan(moved), before, after)
+        # It ends at half of what it begins at, so that it does not come and go.
+        bar = np.log1p(np.where(self.rows.slower[rows], -self._config.moved / 2, -self._config.moved))
+        slower = self.rows.lately[rows] - self.rows.excuse[rows] < bar
+        slower &= self.rows.busy_s[rows] >= self._config.own_busy_s
+        self._begin_anew(rows, slower)
+        self.rows.slower[rows] = slower
+        return ~slower
+
+    def _begin_anew(self, rows: NDArray[np.int64], slower: Bools) -> None:
+        """Forget what is recent of cards whose speed has changed: it was before the change.
+
+        One job that runs unlike others of its load is no change: what is recent then says already what it is to say.
+        """
+        was = self.rows.slower[rows]
+        falls = slower & ~was & ~(self.rows.drift[rows] < np.log1p(-self._config.moved))
+        rises = ~slower & was & (self.rows.against_own[rows] < 1.0 - self._config.moved)
+        self.recent.weight[rows[falls | rises]] = 0.0
+
+    def _expected(self, rows: NDArray[np.int64]) -> Floats:
+        """Return the logarithm of the clock at each load that is usual for each of these cards; NaN where it is not known."""
+        by_peers = self.rows.allowed[rows] + self.rows.usual[rows, None]
+        seen = self.history.weight[rows] >= self._config.like_load_s
+        by_itself = np.where(seen, self.history.mean[rows], np.nan)
+        return np.where(np.isnan(self.rows.usual[rows, None]), by_itself, by_peers)
+
+    def judge(self, groups: Sequence[NDArray[np.int64]], at: float, *, changed: bool) -> None:
+        """Compare all cards. `changed` tells that the groups are not those of before."""
+        if changed or at - self._refreshed_at >= self._config.refresh_s:
+            self._groups = [compare(self.peer_means, rows, self._config, self._threshold) for rows in groups]
+            self._refreshed_at = at
+        for group in self._groups:
+            self._judge_by_peers(group)
+        self._judge_by_own(groups)
+        self._judge_by_burdens(groups)
+        self.rows.weak = self.burdens.weak(groups, self._config)
+
+    def _judge_by_peers(self, group: PeerGroup) -> None:
+        rows = group.rows
+        weight = self.peer_means.weight[rows]
+        compared = self.peer_means.mean[rows] - group.allowed
+        enough = np.where(np.isnan(compared), 0.0, weight).sum(axis=1) >= self._config.like_load_s
+        enough &= (self.rows.busy_s[rows] >= self._config.peer_busy_s) & (group.judged > self._config.quorum)
+        ratio = np.where(enough, np.exp(mean_of(compared, weight) - group.centre), np.nan)
+        self.rows.against_peers[rows] = ratio
+        self.rows.allowed[rows] = group.allowed
+        self.rows.usual[rows] = mean_of(self.history.mean[rows] - group.allowed, self.history.weight[rows])
+        self.rows.cut[rows] = group.cut
+        self.rows.peers[rows] = group.judged
+        r0 = (group.cut - self._threshold) / (1.0 - self._threshold)
+        self.rows.parts[rows, Part.PEERS] = _part((ratio - r0) / (1.0 - r0))
+
+    def _judge_by_own(self, groups: Sequence[NDArray[np.int64]]) -> None:
+        difference = self.recent.mean - self._expected(np.arange(len(self.rows.busy_s)))
+        self.rows.drift = mean_of(difference, self.recent.weight)
+        enough = np.where(np.isnan(difference), 0.0, self.recent.weight).sum(axis=1) >= self._config.recent_busy_s
+        enough &= self.rows.busy_s >= self._config.own_busy_s
+        moved = np.where(enough, self.rows.drift, np.nan)
+        self._raise_history(moved)
+        over = over_peers(moved, groups, self._config.quorum)
+        # Where the peers ran slower, too, only what goes beyond that counts; where they ran faster it is no fault.
+        self.rows.excuse = np.where(np.isnan(over), 0.0, np.minimum(0.0, moved - over))
+        # Until enough is recent the last answer stands.
+        ratio = np.where(enough, np.exp(moved - self.rows.excuse), self.rows.against_own)
+        self.rows.against_own = ratio
+        self.rows.parts[:, Part.OWN] = _part((ratio - self._config.own_r0) / (1.0 - self._config.own_r0))
+
+    def _raise_history(self, moved: Floats) -> None:
+        """Let cards that became faster be held to it: those that were repaired."""
+        rows = np.flatnonzero(moved > np.log1p(2 * self._config.moved))
+        self.history.mean[rows] += moved[rows, None]
+        self.rows.lately[rows] -= moved[rows]
+        moved[rows] = 0.0
+
+    def _judge_by_burdens(self, groups: Sequence[NDArray[np.int64]]) -> None:
+        config, mean, parts = self._config, self.burdens.mean, self.rows.parts
+        sw_thermal = over_peers(mean[:, Burden.SW_THERMAL], groups, config.quorum)
+        sw_thermal = np.where(np.isnan(sw_thermal), 0.0, sw_thermal)
+        for part, share, most in (
+            (Part.HW_THERMAL, mean[:, Burden.HW_THERMAL], config.hw_thermal),
+            (Part.SW_THERMAL, sw_thermal, config.sw_thermal),
+            (Part.POWER_BRAKE, mean[:, Burden.POWER_BRAKE], config.power_brake),
+        ):
+            parts[:, part] = _part(1.0 - np.where(share < config.throttle_floor, 0.0, share) / most)
+        width = mean[:, Burden.WIDTH]
+        narrower = over_peers(width, groups, config.quorum)
+        normal = np.where(np.isnan(narrower), 1.0, width - narrower)
+        parts[:, Part.WIDTH] = _part(width / np.where(normal > 0, normal, 1.0))
+
+    def gate(self) -> Floats:
+        """Return I as the threshold sees it."""
+        worst: Floats = self.rows.parts.min(axis=1)
+        return worst
+
+    def ranking(self) -> Floats:
+        """Return I with the weak evidence."""
+        weak: Floats = self.rows.weak.min(axis=1)
+        return self.gate() * (1.0 - self._config.weak * (1.0 - weak))
+
+    def confidence(self) -> Floats:
+        """Return how much is known of each card's speed: 1 from the busy time on that its own history needs."""
+        known: Floats = np.minimum(1.0, self.rows.busy_s / self._config.own_busy_s)
+        return known
+
+
+def _part(values: Floats) -> Floats:
+    """Return a part between 0 and 1; without evidence a card is good."""
+    return np.clip(np.nan_to_num(values, nan=1.0), 0.0, 1.0)

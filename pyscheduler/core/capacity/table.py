@@ -1,0 +1,122 @@
+"""What is known of all cards at one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyscheduler.core.capacity.cards import CardKey
+from pyscheduler.core.capacity.evidence import Evidence
+from pyscheduler.core.capacity.poll import Floats
+from pyscheduler.core.capacity.readings import Bools
+from pyscheduler.core.capacity.states import State
+
+__all__ = ["CapacityTable", "CardCapacity"]
+
+
+@dataclass(frozen=True, slots=True)
+class CardCapacity:
+    """One card.
+
+    Attributes
+    ----------
+    card
+        Which.
+    health, speed, available
+        H, I and A, 0 bad to 1 good. A is None where nothing is known.
+    score
+        What it is ranked by.
+    relative_speed
+        Its speed by the median of its peers; None where it is not known.
+    excluded
+        Whether it is not handed out.
+    state, since
+        Where it stands, and from when on; None where it has never been seen.
+    evidence
+        Why, in one sentence.
+    age_s
+        Of its newest sample; None without any.
+    confidence
+        How much is known of its speed, 0 to 1.
+    """
+
+    card: CardKey
+    health: float
+    speed: float
+    available: float | None
+    score: float
+    relative_speed: float | None
+    excluded: bool
+    state: State
+    since: float | None
+    evidence: str
+    age_s: float | None
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityTable:
+    """All cards: an entry of each array for each card.
+
+    Attributes
+    ----------
+    rows
+        The place of each card in the arrays.
+    health, speed, available, score, excluded, state, since, age_s, confidence
+        As in `CardCapacity`; NaN stands for None.
+    reasons
+        What the sentences are made of.
+    frozen
+        Whether so many cards are silent that states do not change.
+    spared
+        How many slow cards are handed out because too many of their model look slow.
+    """
+
+    rows: Mapping[CardKey, int]
+    health: Floats
+    speed: Floats
+    available: Floats
+    score: Floats
+    excluded: Bools
+    state: NDArray[np.int64]
+    since: Floats
+    age_s: Floats
+    confidence: Floats
+    reasons: Evidence
+    frozen: bool
+    spared: int
+
+    def card(self, key: CardKey) -> CardCapacity | None:
+        """Return one card, None if it has never been seen."""
+        row = self.rows.get(key)
+        return None if row is None else self._card(key, row)
+
+    def __iter__(self) -> Iterator[CardCapacity]:
+        """Return all cards."""
+        return (self._card(key, row) for key, row in self.rows.items())
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def _card(self, key: CardKey, row: int) -> CardCapacity:
+        return CardCapacity(
+            card=key,
+            health=float(self.health[row]),
+            speed=float(self.speed[row]),
+            available=_known(self.available[row]),
+            score=float(self.score[row]),
+            relative_speed=_known(self.reasons.rows.against_peers[row]),
+            excluded=bool(self.excluded[row]),
+            state=State(int(self.state[row])),
+            since=_known(self.since[row]),
+            evidence=self.reasons.sentence(row),
+            age_s=_known(self.age_s[row]),
+            confidence=float(self.confidence[row]),
+        )
+
+
+def _known(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None

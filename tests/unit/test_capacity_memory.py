@@ -1,0 +1,144 @@
+import json
+
+import numpy as np
+import pytest
+
+from pyscheduler.core.capacity.capacity import Capacity
+from pyscheduler.core.capacity.states import State
+from tests.polls import IDLE, START, STEP, cards_of, poll_of, work
+
+COUNT = 12
+HOUR = 120
+CLOCKS = [1.4e9, *[1.7e9] * (COUNT - 1)]
+
+
+def fleet_that_knows(cards, polls=4 * HOUR):
+    capacity = Capacity()
+    for step in range(polls):
+        capacity.observe(poll_of(cards, START + step * STEP, work(CLOCKS[: len(cards)], REMAP_FAILED=0.0)))
+    return capacity, START + polls * STEP
+
+
+@pytest.fixture(scope="module")
+def known():
+    return fleet_that_knows(cards_of(COUNT))
+
+
+def restarted(memory, cards, at, values=IDLE):
+    capacity = Capacity()
+    capacity.restore(json.loads(json.dumps(memory)))
+    capacity.observe(poll_of(cards, at, values))
+    return capacity
+
+
+def test_slow_card_stays_out_over_a_restart_while_it_rests(known):
+    capacity, at = known
+    cards = cards_of(COUNT)
+    before = capacity.table(at)
+    after = restarted(capacity.memory(), cards, at).table(at)
+    assert before.card(cards[0]).state is State.DEGRADED
+    for key in cards:
+        one, other = before.card(key), after.card(key)
+        assert other.excluded is one.excluded
+        assert other.relative_speed == pytest.approx(one.relative_speed, abs=1e-3)
+        assert other.speed == pytest.approx(one.speed, abs=1e-2)
+
+
+def test_memory_of_a_memory_is_the_same(known):
+    capacity, at = known
+    memory = capacity.memory()
+    again = Capacity()
+    again.restore(memory)
+    assert again.memory() == memory
+    assert restarted(memory, cards_of(COUNT), at).memory()["cards"]["GPU-3"]["loads"] == memory["cards"]["GPU-3"]["loads"]
+
+
+def test_memory_follows_a_card_to_another_node(known):
+    capacity, at = known
+    moved = [key._replace(node=f"new-{key.node}") for key in cards_of(COUNT)]
+    assert restarted(capacity.memory(), moved, at).table(at).card(moved[0]).excluded
+
+
+def test_card_that_moves_while_we_watch_takes_its_memory_along_and_leaves_its_place():
+    cards = cards_of(COUNT)
+    capacity, at = fleet_that_knows(cards)
+    elsewhere = [cards[0]._replace(node="other"), *cards[1:]]
+    for step in range(70):
+        capacity.observe(poll_of(elsewhere, at + step * STEP, IDLE))
+    table = capacity.table(at + 70 * STEP)
+    assert table.card(elsewhere[0]).excluded
+    assert table.card(cards[0]) is None
+    assert len(table) == COUNT
+
+
+def test_card_that_comes_back_is_remembered_from_where_it_is():
+    home = cards_of(1)
+    away = [home[0]._replace(node="other")]
+    capacity = Capacity()
+    for step, cards in enumerate([home, away, home]):
+        capacity.observe(poll_of(cards, START + step * STEP, IDLE))
+    assert capacity.memory()["cards"]["GPU-0"]["seen"] == round(START + 2 * STEP)
+
+
+def test_fault_is_remembered():
+    cards = cards_of(2)
+    capacity = Capacity()
+    for step, xids in enumerate([0.0, 1.0, 1.0]):
+        capacity.observe(poll_of(cards, START + step * STEP, IDLE | work(XID_FATAL=[xids, 0.0])))
+    at = START + 3 * STEP
+    after = restarted(capacity.memory(), cards, at, work(XID_FATAL=[1.0, 0.0])).table(at)
+    assert [card.excluded for card in after] == [True, False]
+    assert "XID" in after.card(cards[0]).evidence
+
+
+def test_cards_that_were_not_polled_yet_are_still_remembered(known):
+    capacity, at = known
+    memory = capacity.memory()
+    some = restarted(memory, cards_of(4), at)
+    assert some.memory()["cards"].keys() == memory["cards"].keys()
+
+
+def test_what_was_not_seen_for_a_month_is_forgotten():
+    cards = cards_of(2)
+    capacity = Capacity()
+    capacity.observe(poll_of(cards, START, IDLE))
+    later = START + 31 * 86400
+    capacity.observe(poll_of(cards[1:], later, IDLE))
+    capacity.observe(poll_of(cards[1:], later + STEP, IDLE))
+    assert list(capacity.table(later).rows) == cards[1:]
+    assert list(capacity.memory()["cards"]) == ["GPU-1"]
+
+
+def test_partitions_are_remembered_by_themselves():
+    cards = [cards_of(1)[0]._replace(mig=mig) for mig in ("1", "2")]
+    capacity = Capacity()
+    capacity.observe(poll_of(cards, START, IDLE))
+    assert set(capacity.memory()["cards"]) == {"GPU-0/1", "GPU-0/2"}
+
+
+def test_memory_is_bounded_however_many_loads_a_card_has_had():
+    cards = cards_of(6)
+    capacity = Capacity()
+    draw = np.random.default_rng(3)
+    for step in range(1500):
+        values = work(1.7e9, TENSOR_ACTIVE=float(draw.random()), DRAM_ACTIVE=float(draw.random()), TEMP_C=60.0, REMAP_FAILED=0.0)
+        capacity.observe(poll_of(cards, START + step * STEP, values))
+    text = json.dumps(capacity.memory(), separators=(",", ":"))
+    # 2,000 cards to a ConfigMap, which holds 1 MiB.
+    assert len(text) / len(cards) < 520
+
+
+@pytest.mark.parametrize(
+    ("memory", "message"),
+    [
+        ({}, "version None"),
+        ({"version": 2, "cards": {}}, "version 2, this program reads 1"),
+        ({"version": 1, "cards": {"GPU-1": 3}}, "GPU-1 is 3"),
+        ({"version": 1, "cards": {"GPU-1": {"busy": "long"}}}, "GPU-1 holds what is no whole number"),
+        ({"version": 1, "cards": {"GPU-1": {"loads": [[1, 2]]}}}, "GPU-1 has loads of another form"),
+        ({"version": 1, "cards": {"GPU-1": {"loads": [[999, 0, 0, 0, 0, 0, 0]]}}}, "GPU-1 has loads of another form"),
+    ],
+)
+def test_memory_that_is_none_is_refused(memory, message):
+    with pytest.raises(ValueError, match=message):
+        Capacity().restore(memory)

@@ -1,0 +1,152 @@
+"""The parts metrics, tuning and capacity of the configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pyscheduler.config import Config
+from pyscheduler.core.capacity.config import CapacityConfig, Mode
+from pyscheduler.errors import ConfigError
+from pyscheduler.readers.durations import seconds
+from pyscheduler.readers.metrics_config import MetricsConfig
+
+
+def load(folder: Path, text: str) -> Config:
+    path = folder / "config.yaml"
+    path.write_text(text)
+    return Config.load(path)
+
+
+CLASSIC = """
+metrics:
+  collectionInterval: 30s
+  historyWindow: 10m
+tuning:
+  capacityThreshold: 0.65
+  stabilizationWindow: 2m
+"""
+DOTTED = """
+metrics.collectionInterval: 30s
+metrics.historyWindow: 10m
+tuning.capacityThreshold: 0.65
+tuning.stabilizationWindow: 2m
+"""
+
+
+@pytest.mark.parametrize("text", [CLASSIC, DOTTED], ids=["nested", "dotted"])
+def test_classic_file_is_read_as_it_stands(tmp_path: Path, text: str) -> None:
+    config = load(tmp_path, text)
+    assert (config.metrics.interval_s, config.metrics.history_s, config.metrics.url) == (30, 600, None)
+    assert (config.capacity.threshold, config.capacity.window_s, config.capacity.mode) == (0.65, 120, Mode.LAYERED)
+
+
+def test_classic_file_with_other_values_changes_them(tmp_path: Path) -> None:
+    text = CLASSIC.replace("30s", "15s").replace("10m", "1h30m").replace("0.65", "0.8").replace("2m", "90s")
+    config = load(tmp_path, text)
+    assert (config.metrics.interval_s, config.metrics.history_s) == (15, 5400)
+    assert (config.capacity.threshold, config.capacity.window_s) == (0.8, 90)
+    assert (config.capacity.interval_s, config.capacity.availability.history_s) == (15, 5400)
+    assert config.capacity.states.recover_threshold == pytest.approx(0.87), "the bar of recovery stays above the threshold"
+
+
+def test_without_the_parts_nobody_is_asked_and_the_thresholds_are_the_defaults(tmp_path: Path) -> None:
+    config = load(tmp_path, "metrics:\ntuning: {}\ncapacity:\n")
+    assert (config.metrics, config.capacity) == (MetricsConfig(), CapacityConfig())
+    assert config == Config()
+
+
+def test_everything_that_is_said_of_prometheus_is_read(tmp_path: Path) -> None:
+    text = """
+metrics:
+  url: https://prometheus.example/base/
+  timeout: 5s
+  tokenFile: /t
+  caFile: /ca
+  certFile: /c
+  keyFile: /k
+  headers: {X-Scope-OrgID: team}
+  nodeLabels: [node_name, node]
+  amdPrefix: amd_
+  evidence: lab_goodness
+"""
+    assert load(tmp_path, text).metrics == MetricsConfig(
+        url="https://prometheus.example/base",
+        timeout_s=5,
+        token_file="/t",  # noqa: S106
+        ca_file="/ca",
+        cert_file="/c",
+        key_file="/k",
+        headers={"X-Scope-OrgID": "team"},
+        node_labels=("node_name", "node"),
+        amd_prefix="amd_",
+        evidence="lab_goodness",
+    )
+
+
+def test_thresholds_go_where_the_core_looks_for_them(tmp_path: Path) -> None:
+    text = "tuning: {decayFactor: 0.8, recoveryThreshold: 0.9, ownBusyTime: 3h, slowShare: 0.1}\ncapacity: {mode: classic}\n"
+    capacity = load(tmp_path, text).capacity
+    assert capacity.mode is Mode.CLASSIC
+    assert capacity.availability.decay_factor == 0.8
+    assert capacity.states.recover_threshold == 0.9
+    assert capacity.speed.own_busy_s == 10800
+    assert capacity.breakers.slow_share == 0.1
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("metrics: http://p", "metrics: 'http://p' must be a mapping of url,"),
+        ("metrics: {adress: x}", "metrics.adress: unknown; known are url, collectionInterval,"),
+        ("metrics: {url: prometheus:9090}", "metrics.url: 'prometheus:9090' must be the address of Prometheus, such as http://"),
+        ("metrics: {url: 'http://p:99999'}", "metrics.url: 'http://p:99999' must be the address"),
+        ("metrics: {url: 'http://a:b@p'}", "metrics.url: must not hold a password: write metrics.username"),
+        ("metrics: {collectionInterval: 30}", "metrics.collectionInterval: 30 must be a duration from 5s to 600s, such as 30s"),
+        ("metrics: {collectionInterval: 1s}", "metrics.collectionInterval: '1s' must be a duration from 5s"),
+        ("metrics: {historyWindow: 10 min}", "metrics.historyWindow: '10 min' must be a duration"),
+        ("metrics: {tokenFile: ''}", "metrics.tokenFile: '' must be a text that is not empty"),
+        ("metrics: {tokenFile: /t, username: u, passwordFile: /p}", "metrics.tokenFile: stands beside metrics.username"),
+        ("metrics: {username: u}", "metrics.username: needs metrics.passwordFile"),
+        ("metrics: {keyFile: /k}", "metrics.keyFile: needs metrics.certFile"),
+        ("metrics: {headers: {a b: c}}", "metrics.headers: {'a b': 'c'} must be a mapping of names to texts"),
+        ('metrics: {headers: {A: "b\\nC: d"}}', "metrics.headers: "),
+        ("metrics: {nodeLabels: node}", "metrics.nodeLabels: 'node' must be a list of labels"),
+        ("metrics: {nodeLabels: []}", "metrics.nodeLabels: [] must be a list of labels"),
+        ("metrics: {nodeLabels: ['node) or (up']}", "metrics.nodeLabels: ['node) or (up'] must be a list of labels"),
+        ("metrics: {amdPrefix: 'a-'}", "metrics.amdPrefix: 'a-' must be the beginning of a metric's name"),
+        ("metrics: {evidence: 'a or b'}", "metrics.evidence: 'a or b' must be the name of a metric"),
+        ("tuning: 1", "tuning: 1 must be a mapping of capacityThreshold,"),
+        ("tuning: {threshold: 1}", "tuning.threshold: unknown; known are capacityThreshold,"),
+        ("tuning: {capacityThreshold: 65}", "tuning.capacityThreshold: 65 must be a number above 0 and up to 1"),
+        ("tuning: {capacityThreshold: true}", "tuning.capacityThreshold: True must be a number"),
+        ("tuning: {stabilizationWindow: 120}", "tuning.stabilizationWindow: 120 must be a duration, such as 2m"),
+        ("tuning: {capacityThreshold: 0.9, recoveryThreshold: 0.7}", "tuning: recover_threshold is 0.7"),
+        ("capacity: classic", "capacity: 'classic' must be a mapping with mode"),
+        ("capacity: {mode: simple}", "capacity.mode: 'simple' is none of layered, classic"),
+        ("capacity: {modus: classic}", "capacity.modus: unknown; known is mode"),
+        ("metrics: {timeout: 5s}\nmetrics.timeout: 6s", "metrics.timeout: is written twice"),
+        ("metrics.adress: x", "metrics.adress: unknown"),
+    ],
+)
+def test_bad_settings_are_refused_with_path_and_fix(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, text)
+    assert says in str(caught.value)
+
+
+def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, "metrics: {url: x, timeout: 1}\ntuning: {spike: x}\ncapacity: {mode: x}\nhttp_port: -1\n")
+    assert all(
+        key in str(caught.value) for key in ("metrics.url", "metrics.timeout", "tuning.spike", "capacity.mode", "http_port")
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("30s", 30), ("10m", 600), ("1h30m", 5400), (" 2m ", 120), ("0s", 0), ("", None), ("5", None), ("1.5m", None), (30, None)],
+)
+def test_durations(text: object, expected: float | None) -> None:
+    assert seconds(text) == expected
