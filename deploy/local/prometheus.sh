@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Puts a Prometheus server for the tests under BIN, without installing it: prometheus.sh BIN
-# The one on the PATH if there is one; else that of Debian's package, which apt checks by its signature.
+# Puts a Prometheus server and promtool for the tests under BIN, without installing it: prometheus.sh BIN
+# Those on the PATH if they are there; else those of Debian's package, which apt checks by its signature.
 set -euo pipefail
 bin=$(realpath -m "$1")
-[ ! -x "$bin/prometheus" ] || exit 0
+[ ! -x "$bin/prometheus" ] || [ ! -x "$bin/promtool" ] || exit 0
 mkdir -p "$bin"
-if found=$(command -v prometheus); then
-  ln -sf "$found" "$bin/prometheus"
+if server=$(command -v prometheus) && tool=$(command -v promtool); then
+  ln -sf "$server" "$bin/prometheus"
+  ln -sf "$tool" "$bin/promtool"
   exit 0
 fi
 if ! command -v apt-get >/dev/null || ! command -v dpkg >/dev/null; then
@@ -24,4 +25,4 @@ if ! download; then
   download || { echo "Debian's package prometheus cannot be had ($(tail -n 1 log)): install Prometheus" >&2; exit 1; }
 fi
 dpkg -x ./prometheus_*.deb unpacked
-install unpacked/usr/bin/prometheus "$bin/prometheus"
+install unpacked/usr/bin/prometheus unpacked/usr/bin/promtool "$bin"
