@@ -59,6 +59,17 @@ class Metrics:
         self._series = Gauge(
             "pyscheduler_metric_series", "Series of cards that the last poll of their metrics saw.", registry=self._registry
         )
+        self._cards = Gauge("pyscheduler_cards", "Cards by state of their capacity.", ["state"], registry=self._registry)
+        self._spared = Gauge(
+            "pyscheduler_slow_cards_spared",
+            "Slow cards that are handed out because too many of their model look slow; above 0 that breaker is open.",
+            registry=self._registry,
+        )
+        self._frozen = Gauge(
+            "pyscheduler_card_states_frozen",
+            "1 while so many cards are silent at once that states stand still.",
+            registry=self._registry,
+        )
         self._data_age = Gauge(
             "pyscheduler_metric_age_seconds",
             "Age of the newest sample of any card; -1 before the first.",
@@ -74,6 +85,13 @@ class Metrics:
         self._polls.labels(outcome).inc()
         self._series.set(series)
         self._query_seconds.set(seconds)
+
+    def cards(self, states: Mapping[str, int], spared: int, *, frozen: bool) -> None:
+        """Note how many cards are in each state, how many slow ones are handed out all the same, and whether states stand still."""
+        for state, count in states.items():
+            self._cards.labels(state).set(count)
+        self._spared.set(spared)
+        self._frozen.set(frozen)
 
     def watch_blindness(self, kind: str, seconds: Callable[[], float]) -> None:
         """Expose for how long changes of a kind may have been missed."""

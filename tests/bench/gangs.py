@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import threading
+import multiprocessing
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
+from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from deploy.local import components
-from deploy.local.api import in_parallel
+from deploy.local.api import Api, in_parallel
 from deploy.local.control_plane import ControlPlane, Mode, Options
 from deploy.local.errors import LocalError
 from deploy.local.scheduler_config import DEFAULT_PROFILE, GPU_PROFILE
@@ -30,31 +31,35 @@ WAIT_S = 300.0
 
 
 class Bindings:
-    """When each pod was seen bound, by a watch of its own."""
+    """When each pod was seen bound, by a watch in a process of its own: one that falls behind costs the API server a list."""
 
-    def __init__(self, workspace: Workspace) -> None:
+    def __init__(self, kubeconfig: Path, pods: str) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._seen, there = context.Pipe(duplex=False)
+        context.Process(target=_watch, args=(kubeconfig, pods, there), daemon=True).start()
         self._at: dict[str, float] = {}
-        self._changed = threading.Condition()
-        threading.Thread(target=self._run, args=(workspace,), daemon=True).start()
-
-    def _run(self, workspace: Workspace) -> None:
-        # The API server stops at the end.
-        with suppress(LocalError):
-            while True:
-                # The server ends the watch of a reader that cannot keep up: then the list is read again.
-                items, version = workspace.api.read_all(workspace.pods)
-                for pod in chain(items, (pod for _, pod in workspace.api.watch(workspace.pods, version, 3600.0))):
-                    if pod.get("spec", {}).get("nodeName"):
-                        with self._changed:
-                            self._at.setdefault(pod["metadata"]["name"], time.monotonic())
-                            self._changed.notify()
 
     def of(self, names: Sequence[str]) -> list[float]:
         """Wait until all of these are bound. Return when they were, in order."""
-        with self._changed:
-            if not self._changed.wait_for(lambda: all(name in self._at for name in names), WAIT_S):
+        end = time.monotonic() + WAIT_S
+        while not all(name in self._at for name in names):
+            if not self._seen.poll(max(0.0, end - time.monotonic())):
                 raise SystemExit(f"{sum(name not in self._at for name in names)} pods are not bound after {WAIT_S:.0f} s")
-            return sorted(self._at[name] for name in names)
+            name, at = self._seen.recv()
+            self._at.setdefault(name, at)
+        return sorted(self._at[name] for name in names)
+
+
+def _watch(kubeconfig: Path, pods: str, there: Connection) -> None:
+    """Tell the name of each pod that is bound, and when that was seen; the clock is that of the machine."""
+    api = Api(kubeconfig)
+    # The API server stops at the end, and nobody listens any more.
+    with suppress(LocalError, BrokenPipeError):
+        while True:
+            items, version = api.read_all(pods)
+            for pod in chain(items, (pod for _, pod in api.watch(pods, version, 3600.0))):
+                if pod.get("spec", {}).get("nodeName"):
+                    there.send((pod["metadata"]["name"], time.monotonic()))
 
 
 def main() -> None:
@@ -74,7 +79,7 @@ def _run(plane: ControlPlane, workspace: Workspace, nodes: int, pods: int) -> No
     for leaf in range(nodes // LEAF):
         workspace.add_nodes(BOX, LEAF, fabric=(f"leaf-{leaf}", f"spine-{leaf // 6}"))
     workspace.wait_untainted()
-    bindings = Bindings(workspace)
+    bindings = Bindings(plane.kubeconfig, workspace.pods)
     for turn in range(2):
         plain = [f"plain-{turn}-{i}" for i in range(pods)]
         _place(workspace, bindings, "default profile, plain pods", plain, DEFAULT_PROFILE, {})

@@ -1,0 +1,206 @@
+"""Polls of cards are judged in a worker, and the planner is told of what has changed, once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+import pytest
+import structlog
+from structlog.testing import capture_logs
+
+from pyscheduler.adapters import card_judge, cards
+from pyscheduler.adapters.card_judge import LostError
+from pyscheduler.adapters.cards import SAVE_S, Cards
+from pyscheduler.adapters.metrics import Metrics
+from pyscheduler.adapters.prometheus import Collected, Memory
+from pyscheduler.adapters.prometheus_session import PrometheusError
+from pyscheduler.adapters.worker import Worker
+from pyscheduler.core.capacity.capacity import Opinion
+from pyscheduler.core.capacity.cards import CardFacts, CardKey
+from pyscheduler.core.capacity.config import CapacityConfig
+from pyscheduler.core.capacity.poll import Column, Poll
+from pyscheduler.core.capacity.quantities import Quantity
+from pyscheduler.core.cluster import Cluster
+from pyscheduler.readers.metrics_config import MetricsConfig
+from tests.builders import bound, node
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+BEGUN = 1_000_000.0
+GOOD, FAULTY = CardKey("a", "GPU-good"), CardKey("a", "GPU-faulty")
+SLICE = CardKey("b", "GPU-good", "3")
+
+
+class Here(Worker):
+    """Runs in this process."""
+
+    def __init__(self) -> None:
+        self.pods: list[Mapping[CardKey, str]] = []
+
+    def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        if function is card_judge.judge:
+            self.pods.append(args[5])  # type: ignore[arg-type]
+        return function(*args, **kwargs)
+
+    def stop(self) -> None:
+        """There is no process."""
+
+
+class Shelf:
+    """What was saved."""
+
+    def __init__(self, memory: Mapping[str, Any] | None = None) -> None:
+        self.memory: Mapping[str, Any] = memory or {}
+        self.saved = 0
+
+    def load(self) -> Mapping[str, Any]:
+        return self.memory
+
+    def save(self, memory: Mapping[str, Any]) -> None:
+        self.memory = memory
+        self.saved += 1
+
+
+class Scene:
+    """Cards whose health is `health` at each poll."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, memory: Mapping[str, Any] | None = None) -> None:
+        self.health: dict[CardKey, float] = {GOOD: 1.0, FAULTY: 1.0, SLICE: 0.0}
+        self.fails = self.partial = False
+        self.cluster = Cluster(epoch=1, scheduler_name="gpu-topology")
+        self.cluster.observe_node(node("a", "hgx-h100"), 0.0)
+        self.told: list[tuple[str, dict[str, str]]] = []
+        set_cards = self.cluster.set_cards
+
+        def note(name: str, known: Any, now: float) -> None:
+            self.told.append((name, dict(known.excluded) if known is not None else {}))
+            set_cards(name, known, now)
+
+        monkeypatch.setattr(self.cluster, "set_cards", note)
+        monkeypatch.setattr(card_judge, "collect", self.collect)
+        self.now = BEGUN
+        self.worker, self.shelf, self.opinions = Here(), Shelf(memory), dict[CardKey, Opinion]()
+        logger = structlog.get_logger()
+        self.cards = Cards(
+            MetricsConfig(url="http://prometheus"),
+            CapacityConfig(),
+            self.cluster,
+            threading.Lock(),
+            lambda: self.now,
+            lambda: self.opinions,
+            self.shelf,
+            self.worker,
+            Metrics(logger),
+            logger,
+        )
+
+    def collect(self, _config: MetricsConfig, _xids: object, nodes: Mapping[str, str], _last: Memory, now: float) -> Collected:
+        assert "a" in nodes
+        if self.fails:
+            raise PrometheusError("http://prometheus does not answer")
+        keys = list(self.health)
+        column = Column(range(len(keys)), np.array(list(self.health.values())), np.full(len(keys), now))
+        facts = [CardFacts("H100")] * len(keys)
+        poll = Poll(now, complete=not self.partial, cards=keys, samples={Quantity.HEALTH: column}, facts=facts)
+        return Collected((poll,), Memory(now, now), ("partial",) if self.partial else (), newest=now)
+
+    def poll(self) -> list[tuple[str, dict[str, str]]]:
+        """Poll once, and return what the planner was told."""
+        self.told.clear()
+        self.now += 30.0
+        self.cards._collector._now = lambda: self.now
+        self.cards._collector.poll()
+        return list(self.told)
+
+
+@pytest.fixture
+def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+    yield Scene(monkeypatch)
+    card_judge._judge = None
+
+
+def test_planner_is_told_of_a_faulty_card_at_the_next_poll_and_of_nothing_that_is_as_before(scene: Scene) -> None:
+    assert scene.poll() == []
+    scene.health[FAULTY] = 0.0
+    assert scene.poll() == [("a", {"GPU-faulty": "faulty"})]
+    assert scene.poll() == []
+
+
+def test_slices_of_cards_are_not_told_of(scene: Scene) -> None:
+    scene.health = {SLICE: 0.0}
+    assert scene.poll() == []
+    assert [card.card for card in scene.cards.cards()] == [SLICE]
+
+
+def test_what_others_say_of_a_card_counts(scene: Scene) -> None:
+    scene.poll()
+    scene.opinions = {GOOD: Opinion(0.0, "Autopilot says EVICT")}
+    assert scene.poll() == [("a", {"GPU-good": "faulty"})]
+    assert "Autopilot says EVICT" in next(card.evidence for card in scene.cards.cards() if card.card == GOOD)
+
+
+def test_judge_learns_which_pod_has_which_card(scene: Scene) -> None:
+    scene.cluster.observe_pod(bound("p", "a", 2, ("GPU-good", "GPU-faulty")), 0.0)
+    scene.poll()
+    assert scene.worker.pods[-1] == {GOOD: "p", FAULTY: "p"}
+
+
+def test_poll_that_fails_changes_nothing_and_is_told(scene: Scene) -> None:
+    scene.health[FAULTY] = 0.0
+    scene.poll()
+    scene.fails = True
+    with capture_logs() as logs:
+        assert scene.poll() == []
+    assert any("does not answer" in str(each) for each in logs)
+    assert {card.card: card.excluded for card in scene.cards.cards()}[FAULTY]
+
+
+def test_worker_that_died_is_replaced_and_knows_what_was_saved(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene.health[FAULTY] = 0.0
+    scene.poll()
+    scene.shelf.memory = card_judge.memory(scene.cards._life or 0)
+    # The node is not told of while nothing is known of it, and is when it is known to be well.
+    monkeypatch.setattr(card_judge, "_judge", None)
+    scene.fails = True
+    assert scene.poll() == []
+    scene.fails, scene.partial, scene.health = False, True, {GOOD: 1.0}
+    assert scene.poll() == []
+    scene.partial, scene.health = False, {GOOD: 1.0, FAULTY: 1.0}
+    scene.poll()
+    assert {card.card: card.excluded for card in scene.cards.cards()}[FAULTY]
+    assert scene.cluster.relative_speed(0, ()) is None
+
+
+def test_card_that_nobody_knows_of_any_more_is_not_left_out_for_ever(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene.health[FAULTY] = 0.0
+    scene.poll()
+    monkeypatch.setattr(card_judge, "_judge", None)
+    scene.health = {GOOD: 1.0}
+    assert scene.poll() == [("a", {})]
+
+
+def test_memory_of_another_form_is_told_and_left_out_of_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Scene(monkeypatch, {"version": 99})
+    with capture_logs() as logs:
+        made.poll()
+    assert any("left out of use" in str(each) for each in logs)
+    assert len(made.cards.cards()) == 3
+
+
+def test_memory_is_saved_every_five_minutes(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    moment = [0.0]
+    monkeypatch.setattr(cards.time, "monotonic", lambda: moment[0])
+    scene.cards._saved_at = 0.0
+    for moment[0] in (1.0, SAVE_S, SAVE_S + 1, 2 * SAVE_S):
+        scene.poll()
+    assert scene.shelf.saved == 2
+    assert "GPU-good" in scene.shelf.memory["cards"]
+
+
+def test_judge_of_another_process_is_not_asked() -> None:
+    with pytest.raises(LostError):
+        card_judge.cards(card_judge.begin(CapacityConfig(), {}) + 1, BEGUN)
