@@ -11,11 +11,14 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from structlog.typing import FilteringBoundLogger
 
 from pyscheduler import __version__
 from pyscheduler.adapters.api import ApiServer
+from pyscheduler.adapters.card_memory import CardMemory
+from pyscheduler.adapters.cards import Cards
 from pyscheduler.adapters.cluster import NodeSink, PodSink
 from pyscheduler.adapters.conflicts import ConflictSink
 from pyscheduler.adapters.events import EventWriter
@@ -28,6 +31,7 @@ from pyscheduler.adapters.linter import Linter, lint_apart
 from pyscheduler.adapters.machines import Machines
 from pyscheduler.adapters.metrics import Metrics
 from pyscheduler.adapters.node_events import NodeEvents
+from pyscheduler.adapters.node_opinions import SliceSink, slices_path
 from pyscheduler.adapters.settler import Settler
 from pyscheduler.adapters.shared_objects import ClassSink, FabricSink
 from pyscheduler.adapters.survey import CLASSES, NODES, fabric_path, namespace
@@ -37,15 +41,17 @@ from pyscheduler.adapters.worker import Worker
 from pyscheduler.config import Config
 from pyscheduler.core.cluster import Cluster
 from pyscheduler.core.planner import Planner
+from pyscheduler.edge.card_views import CardViews
 from pyscheduler.edge.changes import Changes
 from pyscheduler.edge.inspect_servicer import InspectServicer
 from pyscheduler.edge.plugin_servicer import PluginServicer
 from pyscheduler.edge.server import EdgeServer
 from pyscheduler.errors import ServeError
+from pyscheduler.readers.cards.slice_taints import SliceTaints
 from pyscheduler.readers.class_document import LABEL
 from pyscheduler.readers.cluster_objects import reader_for
 from pyscheduler.readers.fabric.level_names import level_names
-from pyscheduler.readers.lists import node_page, pod_page, raw_page
+from pyscheduler.readers.lists import Page, node_page, pod_page, raw_page, slice_page
 
 __all__ = ["Service", "serve"]
 
@@ -71,7 +77,8 @@ class Service:
         lock, clock = threading.Lock(), time.monotonic
         api = ApiServer(config.kubeconfig)
         metrics = self._metrics = Metrics(logger)
-        cluster = Cluster(epoch=time.time_ns(), scheduler_name=config.scheduler_name)
+        weight = config.capacity.score_weight
+        cluster = Cluster(epoch=time.time_ns(), scheduler_name=config.scheduler_name, score_weight=weight)
         planner = Planner(cluster, version=__version__, weights=config.weights, levels=level_names(config.fabric))
         metrics.watch_cluster(cluster, lock)
         self._worker = Worker()
@@ -101,7 +108,7 @@ class Service:
         )
         fabric.told = self._node_watch.relist
         # What nodes are made of comes first: without it they would be known as less than they are.
-        self._before_nodes = [
+        self._before_nodes: list[Watcher[Any]] = [
             watcher(
                 "classes",
                 CLASSES.format(namespace=namespace(config)),
@@ -127,6 +134,24 @@ class Service:
             read_page=lambda text: self._worker.run(pod_page, reader, text),
             sink=ConflictSink(PodSink(cluster, lock, clock, reader), cluster, lock, reader, self._events, logger),
         )
+        self._cards = None
+        if config.metrics.url:
+            self._cards = Cards(
+                config.metrics,
+                config.capacity,
+                cluster,
+                lock,
+                clock,
+                nodes.opinions.current,
+                CardMemory(api, self._leadership, config, logger),
+                Worker(),
+                metrics,
+                logger,
+            )
+            if slices := slices_path(api):
+                taints = SliceSink(nodes.opinions)
+                page = functools.partial(_slice_page, self._worker)
+                self._before_nodes.append(watcher("slices", slices, selector={}, read_page=page, sink=taints))
         self._ready = threading.Event()
         self._gang_specs = GangSpecs(api, planner.gangs, lock, clock, GangEvents(self._events, logger).tell, logger)
         self._settler = Settler(api, planner, lock, clock, reader, logger)
@@ -144,7 +169,17 @@ class Service:
                 log=metrics,
                 version=__version__,
             ),
-            InspectServicer(cluster, lock, ready=self._ready.is_set, clock=clock, log=metrics, version=__version__),
+            InspectServicer(
+                cluster,
+                lock,
+                ready=self._ready.is_set,
+                clock=clock,
+                log=metrics,
+                version=__version__,
+                cards=CardViews(self._cards, config.capacity.mode, config.metrics.url)
+                if self._cards and config.metrics.url
+                else None,
+            ),
         )
         self._http = HttpServer(
             config.http_host,
@@ -193,6 +228,8 @@ class Service:
         self._settler.stop()
         self._gang_specs.stop()
         self._gang_tables.stop()
+        if self._cards:
+            self._cards.stop()
         self._events.stop()
         self._http.stop()
         self._worker.stop()
@@ -219,6 +256,8 @@ class Service:
         self._linter.start()
         # Not before: of a group that is half listed half a table would be written.
         self._gang_tables.start()
+        if self._cards:
+            self._cards.start()
         self._logger.info("ready")
 
     def _lead(self, leads: bool) -> None:  # noqa: FBT001
@@ -255,3 +294,7 @@ def serve(config: Config, logger: FilteringBoundLogger) -> None:
     logger.info("stopped")
     if failed.is_set():
         raise ServeError("a watch of the API server ended by a bug, see the log above: started again, the service reads all anew")
+
+
+def _slice_page(worker: Worker, text: bytes) -> Page[SliceTaints]:
+    return worker.run(slice_page, text)

@@ -17,6 +17,7 @@ from pyscheduler.core.capacity.config import CapacityConfig
 from pyscheduler.core.machine.weights import Weights
 from pyscheduler.errors import ConfigError
 from pyscheduler.readers.capacity_config import capacity_config, set_intervals
+from pyscheduler.readers.cards.signals import signals_of
 from pyscheduler.readers.fabric.fabric_config import fabric_config
 from pyscheduler.readers.fabric.rules import FabricConfig
 from pyscheduler.readers.metrics_config import MetricsConfig, metrics_config
@@ -126,7 +127,8 @@ class Config:
 
     def reader(self, scheduler: str = "") -> ObjectReader:
         """Return what reads objects under this configuration; `scheduler` as of `ObjectReader`."""
-        return ObjectReader(self.resources, units_per_gpu=self.units_per_gpu, scheduler=scheduler)
+        signals = signals_of(self.capacity.evidence)
+        return ObjectReader(self.resources, units_per_gpu=self.units_per_gpu, scheduler=scheduler, signals=signals)
 
 
 _KNOWN = (*(f.name for f in fields(Config)), "tuning")

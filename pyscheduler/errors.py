@@ -5,6 +5,8 @@
     ├── DocumentError        a node document cannot be used
     ├── KubernetesError      the API server refuses us or is away
     ├── ServeError           the socket or a port cannot be served
+    ├── ServiceError         the running service does not answer (edge.inspect_client)
+    ├── CardMemoryError      what is known of cards cannot be kept over restarts
     ├── PrometheusError      Prometheus cannot be asked (adapters.prometheus_session)
     ├── UnknownPresetError   no preset has this name (core.presets)
     ├── MergeError           views that are not of one machine (core.merge)
@@ -16,11 +18,15 @@ Every message says what failed, where, for which input, and what to do.
 
 from __future__ import annotations
 
-__all__ = ["ConfigError", "DocumentError", "KubernetesError", "PyschedulerError", "ServeError"]
+__all__ = ["CardMemoryError", "ConfigError", "DocumentError", "KubernetesError", "PyschedulerError", "ServeError"]
 
 
 class PyschedulerError(Exception):
     """Base of all of them; its text is one sentence for a person."""
+
+
+class CardMemoryError(PyschedulerError):
+    """What is known of cards cannot be read or kept."""
 
 
 class ConfigError(PyschedulerError):

@@ -144,6 +144,10 @@ class ApiServer:
         """Replace an object."""
         self._body(path, self._request("PUT", path, None, json.dumps(body).encode(), READ_S))
 
+    def delete(self, path: str) -> None:
+        """Delete an object."""
+        self._body(path, self._request("DELETE", path, None, None, READ_S))
+
     def watch(self, path: str, query: dict[str, str], read_s: float) -> Iterator[dict[str, Any]]:
         """Begin a watch, and return its events, which end when the server ends it.
 

@@ -7,7 +7,7 @@ The judge is the worker's own, in a variable of this module. A worker that has d
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -15,13 +15,15 @@ import numpy as np
 
 from pyscheduler.adapters.prometheus import Collected, Memory, collect
 from pyscheduler.adapters.prometheus_session import PrometheusError
-from pyscheduler.core.capacity.capacity import Capacity, Opinion
+from pyscheduler.core.capacity.capacity import Capacity
 from pyscheduler.core.capacity.cards import CardKey
-from pyscheduler.core.capacity.config import CapacityConfig
+from pyscheduler.core.capacity.config import CapacityConfig, Mode
+from pyscheduler.core.capacity.opinions import NodeOpinion, opinions_of
 from pyscheduler.core.capacity.poll import Poll
 from pyscheduler.core.capacity.states import State
 from pyscheduler.core.capacity.table import CapacityTable, CardCapacity
 from pyscheduler.core.cards import NodeCards
+from pyscheduler.readers.cards.memory_shards import Shards, pack, unpack
 from pyscheduler.readers.metrics_config import MetricsConfig
 
 __all__ = ["Judged", "LostError", "begin", "cards", "judge", "memory"]
@@ -65,20 +67,22 @@ class Judged:
 class _Judge:
     def __init__(self, config: CapacityConfig, remembered: Mapping[str, Any]) -> None:
         self.capacity = Capacity(config)
-        if remembered:
-            self.capacity.restore(remembered)
+        self.capacity.restore(remembered)
+        self._classic = config.mode is Mode.CLASSIC
         self._told: dict[str, NodeCards] = {}
+        self._known: Collection[CardKey] = ()
 
-    def observe(self, polls: tuple[Poll, ...], pods: Mapping[CardKey, str], opinions: Mapping[CardKey, Opinion]) -> None:
+    def observe(self, polls: tuple[Poll, ...], pods: Mapping[CardKey, str], said: Mapping[str, NodeOpinion]) -> None:
         """Take the polls, of which the last is of now: who has which card is known of that one alone."""
         for poll in polls[:-1]:
             self.capacity.observe(poll)
         for poll in polls[-1:]:
-            self.capacity.observe(poll, pods, opinions)
+            self.capacity.observe(poll, pods, opinions_of(said, {*self._known, *poll.cards}))
 
     def changes(self, table: CapacityTable) -> dict[str, NodeCards | None]:
         """Return what is to be told of nodes."""
-        now = _by_node(table, self._told)
+        self._known = table.rows.keys()
+        now = _by_node(table, self._told, classic=self._classic)
         changed: dict[str, NodeCards | None] = {
             node: cards for node, cards in now.items() if self._told.get(node, NodeCards()) != cards
         }
@@ -90,18 +94,15 @@ class _Judge:
 _judge: _Judge | None = None
 
 
-def begin(config: CapacityConfig, remembered: Mapping[str, Any]) -> int:
-    """Make a judge that knows what was remembered, and return the life that the other functions want.
+def begin(config: CapacityConfig, remembered: Shards) -> tuple[int, list[str]]:
+    """Make a judge that knows what was remembered.
 
-    Raises
-    ------
-    ValueError
-        If what was remembered is of another form.
-
+    Return the life that the other functions want, and what of the memory could not be read.
     """
     global _judge  # noqa: PLW0603  the state of the worker process
-    _judge = _Judge(config, remembered)
-    return os.getpid()
+    found, problems = unpack(remembered)
+    _judge = _Judge(config, found)
+    return os.getpid(), problems
 
 
 def judge(
@@ -111,10 +112,21 @@ def judge(
     nodes: Mapping[str, str],
     last: Memory,
     pods: Mapping[CardKey, str],
-    opinions: Mapping[CardKey, Opinion],
+    said: Mapping[str, NodeOpinion],
     now: float,
 ) -> Judged:
-    """Ask for all metrics and judge what came; a poll that fails is judged as one that says nothing."""
+    """Ask for all metrics and judge what came; a poll that fails is judged as one that says nothing.
+
+    Parameters
+    ----------
+    config, harmless_xids, nodes, last, now
+        As of `collect`.
+    pods
+        Which pod has which card.
+    said
+        What others say of the cards of nodes.
+
+    """
     mine = _mine(life)
     collected, failure = None, ""
     try:
@@ -122,7 +134,7 @@ def judge(
         polls = collected.polls
     except PrometheusError as cause:
         failure, polls = str(cause), (Poll(now, complete=False, cards=(), samples={}),)
-    mine.observe(polls, pods, opinions)
+    mine.observe(polls, pods, said)
     table = mine.capacity.table(now)
     counts = np.bincount(table.state, minlength=len(State))
     return Judged(
@@ -140,9 +152,9 @@ def cards(life: int, now: float) -> list[CardCapacity]:
     return list(_mine(life).capacity.table(now))
 
 
-def memory(life: int) -> dict[str, Any]:
+def memory(life: int) -> dict[str, bytes]:
     """Return what is to outlive the process."""
-    return _mine(life).capacity.memory()
+    return pack(_mine(life).capacity.memory())
 
 
 def _mine(life: int) -> _Judge:
@@ -151,18 +163,22 @@ def _mine(life: int) -> _Judge:
     return _judge
 
 
-def _by_node(table: CapacityTable, told: Mapping[str, NodeCards]) -> dict[str, NodeCards]:
-    """Return what placing has to know of each node; slices of cards are not handed out as cards."""
+def _by_node(table: CapacityTable, told: Mapping[str, NodeCards], *, classic: bool) -> dict[str, NodeCards]:
+    """Return what placing has to know of each node; slices of cards are not handed out as cards.
+
+    `classic`: in the place of speeds stands the score of the node, by which the others are ranked.
+    """
     excluded: dict[str, dict[str, str]] = {}
     speeds: dict[str, dict[str, float]] = {}
-    measured = table.reasons.rows.against_peers
+    measured = table.score if classic else table.reasons.rows.against_peers
+    slow = "busy" if classic else "slow"
     for key, row in table.rows.items():
         if key.mig:
             continue
         excluded.setdefault(key.node, {})
         known = speeds.setdefault(key.node, {})
         if table.excluded[row]:
-            excluded[key.node][key.uuid] = "faulty" if table.state[row] == State.FAILED else "slow"
+            excluded[key.node][key.uuid] = "faulty" if table.state[row] == State.FAILED and not classic else slow
         if np.isfinite(measured[row]):
             known[key.uuid] = _steady(float(measured[row]), told.get(key.node, NodeCards()).speeds.get(key.uuid))
     return {node: NodeCards(excluded[node], speeds[node]) for node in excluded}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from structlog.typing import FilteringBoundLogger
 
@@ -20,13 +20,14 @@ from pyscheduler.adapters.metrics_collector import MetricsCollector
 from pyscheduler.adapters.prometheus import Collected, Memory
 from pyscheduler.adapters.prometheus_session import PrometheusError
 from pyscheduler.adapters.worker import Worker
-from pyscheduler.core.capacity.capacity import Opinion
 from pyscheduler.core.capacity.cards import CardKey
 from pyscheduler.core.capacity.config import CapacityConfig
+from pyscheduler.core.capacity.opinions import NodeOpinion
 from pyscheduler.core.capacity.table import CardCapacity
 from pyscheduler.core.cards import NodeCards
 from pyscheduler.core.cluster import Cluster
 from pyscheduler.core.holdings import Holding, HoldingState
+from pyscheduler.readers.cards.memory_shards import Shards
 from pyscheduler.readers.metrics_config import MetricsConfig
 
 __all__ = ["Cards", "Store"]
@@ -41,10 +42,10 @@ _RUNNING: Final = (HoldingState.BOUND, HoldingState.FOREIGN)
 class Store(Protocol):
     """Where what outlives the process is kept."""
 
-    def load(self) -> Mapping[str, Any]:
+    def load(self) -> Shards:
         """Return what was saved last, empty if nothing was."""
 
-    def save(self, memory: Mapping[str, Any]) -> None:
+    def save(self, shards: Shards) -> None:
         """Keep this in place of what was saved before."""
 
 
@@ -57,8 +58,8 @@ class Cards:
         Where metrics come from, and how cards are judged.
     cluster, lock, clock
         The planner's, and the clock that it counts by.
-    opinions
-        Returns what others say of cards, by node's labels and the like.
+    said
+        Returns what others say of the cards of nodes.
     store
         Where what outlives the process is kept.
     worker
@@ -72,7 +73,7 @@ class Cards:
         cluster: Cluster,
         lock: threading.Lock,
         clock: Callable[[], float],
-        opinions: Callable[[], Mapping[CardKey, Opinion]],
+        said: Callable[[], Mapping[str, NodeOpinion]],
         store: Store,
         worker: Worker,
         metrics: Metrics,
@@ -83,13 +84,13 @@ class Cards:
         self._cluster = cluster
         self._lock = lock
         self._clock = clock
-        self._opinions = opinions
+        self._said = said
         self._store = store
         self._metrics = metrics
         self._logger = logger
         self._worker = worker
         self._life: int | None = None
-        self._saved_at = time.monotonic()
+        self._saved_at = clock()
         self._judged: Judged | None = None
         # Nodes of which the planner was told something, and those of them that the present judge has not judged yet.
         self._told: set[str] = set()
@@ -138,7 +139,7 @@ class Cards:
                 nodes,
                 last,
                 self._pods(),
-                self._opinions(),
+                self._said(),
                 now,
             )
         except LostError:
@@ -155,11 +156,10 @@ class Cards:
 
     def _begin(self) -> int:
         self._stale = set(self._told)
-        try:
-            return self._worker.run(card_judge.begin, self._capacity, self._store.load())
-        except ValueError as cause:
-            self._logger.warning("what was remembered of cards is left out of use", error=str(cause))
-            return self._worker.run(card_judge.begin, self._capacity, {})
+        life, problems = self._worker.run(card_judge.begin, self._capacity, self._store.load())
+        for problem in problems:
+            self._logger.warning("a part of what was known of cards is left out of use", problem=problem)
+        return life
 
     def _changes(self, judged: Judged) -> dict[str, NodeCards | None]:
         """Return what is to be told. What a judge before this one told of nodes stands until a whole poll has shown them."""
@@ -180,7 +180,7 @@ class Cards:
                     self._cluster.set_cards(node, changes[node], self._clock())
 
     def _save(self) -> None:
-        now = time.monotonic()
+        now = self._clock()
         if now - self._saved_at >= SAVE_S and self._life is not None:
             self._saved_at = now
             self._store.save(self._worker.run(card_judge.memory, self._life))

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pyscheduler.adapters.machines import Machines
+from pyscheduler.adapters.node_opinions import NodeOpinions
+from pyscheduler.core.capacity.opinions import SAYS_NOTHING
 from pyscheduler.core.cluster import Cluster
 from pyscheduler.core.findings import Finding
 from pyscheduler.core.machine.device_class import DeviceClass
@@ -29,6 +31,8 @@ class NodeSink:
     ----------
     changes
         Grows with every change of a node's findings.
+    opinions
+        What nodes say of their cards.
     """
 
     def __init__(
@@ -48,6 +52,7 @@ class NodeSink:
         self._tell = tell
         self._told: dict[str, tuple[Finding, ...]] = {}
         self.changes = 0
+        self.opinions = NodeOpinions()
         # Always taken before the cluster's lock, never after it.
         self._turn = threading.RLock()
         self._waiting: dict[str, tuple[NodeRecord, str]] = {}
@@ -58,6 +63,7 @@ class NodeSink:
         with self._turn:
             self._waiting.clear()
             self._machines.forget_others(names)
+            self.opinions.forget_others(names)
             self._told = {name: told for name, told in self._told.items() if name in names}
             for record in items:
                 self._take(record, "")
@@ -75,6 +81,7 @@ class NodeSink:
         with self._turn:
             self._waiting.pop(name, None)
             self._machines.forget(name)
+            self.opinions.take(name, SAYS_NOTHING)
             self._told.pop(name, None)
             with self._lock:
                 self._cluster.forget_node(name)
@@ -92,6 +99,7 @@ class NodeSink:
             self.retry()
 
     def _take(self, record: NodeRecord, uid: str) -> None:
+        self.opinions.take(record.name, record.opinion)
         attached = self._machines.attach(record)
         if attached.settled:
             self._waiting.pop(record.name, None)

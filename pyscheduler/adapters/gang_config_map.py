@@ -31,6 +31,7 @@ _LEFT_OUT: Final = (
     "Each pod's are in its annotation pyscheduler.io/gpus.\n"
 )
 _WHOLE_CLUSTER: Final = "cluster"
+_SPEED: Final = "relative_speed"
 
 
 def name_of(gang: GangKey) -> str:
@@ -89,7 +90,9 @@ def _data(table: GangTable, *, with_gpus: bool = True) -> dict[str, str]:
 
 def _said(row: Row, *, with_gpus: bool) -> dict[str, object]:
     said: dict[str, object] = {"rank": row.rank, "pod": row.pod, "host": row.host, "node": row.node}
-    return {**said, **({"gpus": row.gpus} if with_gpus else {}), "bottleneck": row.bottleneck}
+    said |= {"gpus": row.gpus} if with_gpus else {}
+    speed = {} if row.relative_speed is None else {_SPEED: row.relative_speed}
+    return {**said, "bottleneck": row.bottleneck, **speed}
 
 
 def _size(data: Mapping[str, str]) -> int:
@@ -101,8 +104,9 @@ def _owners(raw: Raw) -> list[str]:
 
 
 def _rows(raw: Raw) -> frozenset[str]:
-    """Return the rows of a table; none if somebody has made something else of it."""
+    """Return the rows of a table without speeds, which waver; none if somebody has made something else of it."""
     try:
-        return frozenset(json.dumps(row, sort_keys=True) for row in json.loads(raw["data"][_RANKS]))
+        rows = [{key: row[key] for key in row if key != _SPEED} for row in json.loads(raw["data"][_RANKS])]
+        return frozenset(json.dumps(row, sort_keys=True) for row in rows)
     except (KeyError, TypeError, ValueError, RecursionError):
         return frozenset()

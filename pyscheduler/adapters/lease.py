@@ -45,6 +45,11 @@ class Leadership:
         self._logger = logger
         self._leads: bool | None = None
 
+    @property
+    def leads(self) -> bool:
+        """Whether this service leads, as far as is known."""
+        return self._leads is True
+
     def alone(self) -> None:
         """Lead: nobody is elected."""
         self._set(True, holder="")

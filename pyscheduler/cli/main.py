@@ -10,6 +10,8 @@ import typer
 
 from pyscheduler import __version__
 from pyscheduler.cli import topology
+from pyscheduler.cli.capacity import capacity
+from pyscheduler.cli.doctor import doctor
 from pyscheduler.cli.place import place
 from pyscheduler.cli.terminal import printable
 from pyscheduler.cli.usage import OneLineCommand, OneLineGroup
@@ -25,6 +27,8 @@ _NEXT_PROBLEM = "\n  "
 app = typer.Typer(cls=OneLineGroup, add_completion=False, pretty_exceptions_enable=False)
 app.add_typer(topology.app, name="topology")
 app.command(cls=OneLineCommand)(place)
+app.command(cls=OneLineCommand)(capacity)
+app.command(cls=OneLineCommand)(doctor)
 
 
 @app.callback()

@@ -48,16 +48,16 @@ class Chooser:
             return None
         choice, machine = state.choose(shape), state.facts.machine
         if choice is None or machine is None:
-            return Chosen(self._any_gpus(node, state, shape.gpus), _placement(None, None, advisory=True))
+            return Chosen(self._any_gpus(node, state, shape), _placement(None, None, advisory=True))
         # Of a machine that nobody looked at the links are a guess, and nobody makes the kubelet hand out these GPUs.
         said = _placement(choice, self._predicted(node, state, choice), advisory=machine.assumed)
         return Chosen(machine.handles(choice.mask), said)
 
-    def handles(self, node: int, mask: int, gpus: int) -> tuple[str, ...]:
+    def handles(self, node: int, mask: int, shape: Shape) -> tuple[str, ...]:
         """Return the GPUs of a set by their handles; of a set of 0, any that nobody is known to hold."""
         state = self._cluster.state(node)
         machine = state.facts.machine
-        return machine.handles(mask) if machine is not None and mask else self._any_gpus(node, state, gpus)
+        return machine.handles(mask) if machine is not None and mask else self._any_gpus(node, state, shape)
 
     def of_job(self, selection: Selection) -> dict[str, object]:
         """Return what the annotation ``pyscheduler.io/placement`` says of each pod of a job."""
@@ -75,24 +75,28 @@ class Chooser:
         return machine is None or not mask or machine.assumed
 
     def annotations(
-        self, attempt: Attempt, pod: PodRequest, chosen: Chosen, rank: int | None = None
+        self, attempt: Attempt, pod: PodRequest, node: int, chosen: Chosen, rank: int | None = None
     ) -> tuple[tuple[str, str], ...]:
         """Return the annotations of the Binding. `rank`: of a member of a group."""
         said = {**chosen.placement, "leader": f"{attempt.host}/{attempt.session}", "version": self._version}
         ranked = (("pyscheduler.io/rank", str(rank)),) if rank is not None else ()
+        speed = self._cluster.relative_speed(node, chosen.handles)
+        judged = (("pyscheduler.io/relative-speed", str(speed)),) if speed is not None else ()
         return (
             ("pyscheduler.io/gpus", json.dumps(share_out(pod.containers, chosen.handles), separators=(",", ":"))),
             ("pyscheduler.io/placement", json.dumps(said, separators=(",", ":"))),
             *ranked,
+            *judged,
         )
 
-    def _any_gpus(self, node: int, state: NodeState, gpus: int) -> tuple[str, ...]:
+    def _any_gpus(self, node: int, state: NodeState, shape: Shape) -> tuple[str, ...]:
         """Return GPUs that nobody is known to hold, where it is not known which are free."""
         machine = state.facts.machine
         if machine is not None:
-            return machine.handles(state.free_mask)[:gpus]
+            left_out = machine.handles(state.left_out_mask) if shape.limits.takes_all else ()
+            return (*machine.handles(state.free_mask), *left_out)[: shape.gpus]
         taken = {handle for h in self._cluster.ledger.on_node(node) for handle in h.gpus}
-        return tuple(islice((h for i in range(state.facts.allocatable) if (h := f"index:{i}") not in taken), gpus))
+        return tuple(islice((h for i in range(state.facts.allocatable) if (h := f"index:{i}") not in taken), shape.gpus))
 
     def _predicted(self, node: int, state: NodeState, choice: Choice) -> float | None:
         """Return the predicted all-reduce bandwidth; nodes of one class and level are alike in it."""

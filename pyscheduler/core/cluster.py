@@ -18,12 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyscheduler.core import bitmap
+from pyscheduler.core.cards import NO_CARDS, NodeCards, cards_of, slowest
 from pyscheduler.core.explain import Hole
 from pyscheduler.core.fabric.fleet import Fleet
 from pyscheduler.core.fabric.place import NOWHERE, Place
 from pyscheduler.core.fabric.tightness import Tightness
 from pyscheduler.core.gangs.roster import Roster
 from pyscheduler.core.holdings import Holding, HoldingState
+from pyscheduler.core.job import NO_LIMITS, Limits
 from pyscheduler.core.kinds import Kinds
 from pyscheduler.core.ledger import Ledger
 from pyscheduler.core.model import NodeFacts, PodFacts, PodUid, binding_order
@@ -42,6 +44,15 @@ RANKINGS_MAX = 64
 class Cluster:
     """Attributes are to be read; what changes them are the methods.
 
+    Parameters
+    ----------
+    epoch
+        Number of this life of the service.
+    scheduler_name
+        Whose bindings are ours.
+    score_weight
+        How finely the speed of cards counts among nodes that are alike in links: 1 in steps of 5 %, 2 in half of them; 0 not at all.
+
     Attributes
     ----------
     table, ledger, refusals, roster
@@ -56,7 +67,7 @@ class Cluster:
         The same nodes by their place in the fabric, for jobs of many pods.
     """
 
-    def __init__(self, *, epoch: int, scheduler_name: str) -> None:
+    def __init__(self, *, epoch: int, scheduler_name: str, score_weight: float = 1.0) -> None:
         self.table = NodeTable(epoch)
         self.ledger = Ledger(scheduler_name)
         self.refusals = Refusals()
@@ -71,8 +82,16 @@ class Cluster:
         self._unhealthy: tuple[int, list[int]] = (0, [])
         self._with_resource: dict[str, int] = {}
         self._states: list[NodeState] = []
+        self._score_weight = score_weight
+        # What monitoring says, by name of node, also of nodes that are not known yet; and what it leaves out, where that is any.
+        self._cards: dict[str, NodeCards] = {}
+        self._excluded: dict[str, Mapping[str, str]] = {}
+        # The paces of each node's cards, where any is behind its peers, and how many nodes have such at each.
+        self._paces_of: dict[int, tuple[int, ...]] = {}
+        self._paces: Counter[int] = Counter()
         # Free and allocatable GPUs of each node, for sums; longer than the table, to grow seldom.
         self._free: NDArray[np.int64] = np.zeros(64, dtype=np.int64)
+        self._left_out: NDArray[np.int64] = np.zeros(64, dtype=np.int64)
         self._allocatable: NDArray[np.int64] = np.zeros(64, dtype=np.int64)
         # By resource: how many nodes offer how many GPUs.
         self._sizes: dict[str, Counter[int]] = {}
@@ -141,21 +160,45 @@ class Cluster:
             self._unhealthy = (self.topology, known)
         return known
 
+    def paces(self) -> list[int]:
+        """Return how many steps cards of some node are behind their peers (`core.cards`), the fastest first; empty if none is."""
+        return sorted(self._paces)
+
+    def left_out(self, among: int) -> Iterator[tuple[int, Mapping[str, str]]]:
+        """Yield each of these nodes that leaves cards out, with their handles and why; which of them are held is not asked."""
+        for name, excluded in self._excluded.items():
+            node = self.table.index_of(name)
+            if node is not None and among >> node & 1 and self._states[node].present:
+                yield node, excluded
+
+    def relative_speed(self, node: int, gpus: Collection[str]) -> float | None:
+        """Return the speed of the slowest of these GPUs (handles) by that of its peers, to three digits; None where none is known."""
+        known = self._cards.get(self.table.names[node])
+        if known is None or not known.speeds:
+            return None
+        machine = self._states[node].facts.machine
+        return slowest(known.speeds, machine.handles(machine.mask_of(gpus)) if machine is not None else gpus)
+
     def room(self, shape: Shape, eligible: int) -> int:
         """Return how many pods of this shape could be placed on these nodes."""
         if not self.could_fit(shape):
             return 0
         nodes = bitmap.indices(self.ranking(shape).feasible & eligible)
-        return int((self._free[nodes] // shape.gpus).sum())
+        free = self._free[nodes] + self._left_out[nodes] if shape.limits.takes_all else self._free[nodes]
+        return int((free // shape.gpus).sum())
 
     def could_fit(self, shape: Shape) -> bool:
         """Return whether any node, if it were empty, could take the shape."""
         return any(shape.gpus <= size for size in self._sizes.get(shape.resource, ()))
 
-    def holes(self, resource: str, eligible: int) -> tuple[Hole, Hole, int]:
-        """Return, of these nodes that have the resource, the largest, the one with the most free GPUs, and the sum of free ones."""
+    def holes(self, resource: str, eligible: int, limits: Limits = NO_LIMITS) -> tuple[Hole, Hole, int]:
+        """Return, of these nodes that have the resource, the largest, the one with the most free GPUs, and the sum of free ones.
+
+        Free for a pod with these limits, of which only that on capacity counts.
+        """
         nodes = bitmap.indices(eligible & self.present & self._with_resource.get(resource, 0))
-        return self._hole(self._allocatable, nodes), self._hole(self._free, nodes), int(self._free[nodes].sum())
+        free = self._free + self._left_out if limits.takes_all else self._free
+        return self._hole(self._allocatable, nodes), self._hole(free, nodes), int(free[nodes].sum())
 
     def take_grown(self) -> frozenset[str]:
         """Return what grew since the last call: some of ``nodes``, ``freed``, ``topology``."""
@@ -190,7 +233,7 @@ class Cluster:
                 continue
             after = derive(before.facts, self.ledger.on_node(node))
             self._set(node, after)
-            if after.free > before.free:
+            if after.free > before.free or after.free + after.left_out > before.free + before.left_out:
                 self._grown.add("freed")
 
     def observe_node(self, facts: NodeFacts, now: float) -> None:
@@ -200,6 +243,7 @@ class Cluster:
         if facts.in_use_unreadable:
             # An error is never an empty report: the last one that could be read stands.
             facts = replace(facts, in_use=before.facts.in_use)
+        facts = self._with_cards(facts)
         if before.present and before.facts == facts:
             return
         if not before.present:
@@ -215,6 +259,18 @@ class Cluster:
         else:
             self.ledger.follow_report(node, facts.in_use)
         self.refresh({node})
+
+    def set_cards(self, name: str, cards: NodeCards | None, now: float) -> None:
+        """Note what monitoring says of the cards of a node, which there may be no Node object of yet; None: nothing any more."""
+        self._cards.pop(name, None)
+        self._excluded.pop(name, None)
+        if cards is not None:
+            self._cards[name] = cards
+            if cards.excluded:
+                self._excluded[name] = cards.excluded
+        node = self.table.index_of(name)
+        if node is not None and self._states[node].present:
+            self.observe_node(self._states[node].facts, now)
 
     def join(self, name: str) -> int:
         """Return the index of a node that somebody knows of, though there may be no Node object yet."""
@@ -309,12 +365,30 @@ class Cluster:
             del self._early[pod.uid]
             self.settle_pod(pod, now)
 
+    def _with_cards(self, facts: NodeFacts) -> NodeFacts:
+        """Return what is known of a node with what monitoring says of its cards."""
+        known = self._cards.get(facts.name)
+        cards = cards_of(facts.machine, known, self._score_weight) if known is not None else NO_CARDS
+        return facts if cards == facts.cards else replace(facts, cards=cards)
+
+    def _note_paces(self, node: int, paces: tuple[int, ...]) -> None:
+        """Note at which paces the cards of a node are."""
+        if paces == self._paces_of.get(node, ()):
+            return
+        self._paces.subtract(self._paces_of.pop(node, ()))
+        self._paces.update(paces)
+        self._paces = +self._paces
+        if paces:
+            self._paces_of[node] = paces
+
     def _set(self, node: int, state: NodeState) -> None:
         self.generation += 1
+        self._note_paces(node, tuple([pace for pace, _ in state.facts.cards.paces]))
         self._offer(node, (state.facts.resource, state.facts.allocatable) if state.present else None)
         self._states[node] = state
         self._tightness.change(node, state.free)
         self._free[node] = state.free
+        self._left_out[node] = state.left_out
         self._allocatable[node] = state.facts.allocatable
         if self._kinds.full:
             self._number_anew()
@@ -365,6 +439,7 @@ class Cluster:
             self._states.append(ABSENT)
         if len(self._free) < len(self._states):
             self._free = np.pad(self._free, (0, len(self._states)))
+            self._left_out = np.pad(self._left_out, (0, len(self._states)))
             self._allocatable = np.pad(self._allocatable, (0, len(self._states)))
 
     def _hole(self, gpus: NDArray[np.int64], nodes: NDArray[np.intp]) -> Hole:

@@ -110,7 +110,9 @@ def holds(facts: NodeFacts, shape: Shape) -> int:
     """Return how many pods of the shape the node could take if nothing were held there."""
     machine = facts.machine
     # A pure function of this: a race between threads writes the same value twice.
-    query = facts.resource, facts.allocatable, (machine.table, machine.healthy) if machine else None, shape
+    # How fast its cards are decides nothing here.
+    left_out = facts.cards.excluded, facts.cards.unlocated
+    query = facts.resource, facts.allocatable, (machine.table, machine.healthy) if machine else None, left_out, shape
     found = _EMPTY.get(query)
     if found is None:
         if len(_EMPTY) >= _EMPTY_MAX:
@@ -156,9 +158,10 @@ def _fits(state: NodeState, shape: Shape) -> int:
 def _free_of(state: NodeState, shape: Shape) -> int:
     """Return how many free GPUs are of the model that the shape asks for."""
     machine = state.facts.machine
+    free, mask = state.open_to(shape.limits)
     if machine is None or shape.limits.model is None:
-        return state.free
-    return min(state.free, (state.free_mask & rules(machine.table.device_class, shape.limits).gpus).bit_count())
+        return free
+    return min(free, (mask & rules(machine.table.device_class, shape.limits).gpus).bit_count())
 
 
 def _for_one_pod(cluster: Cluster, positions: Ints, shapes: Sequence[Shape]) -> Advice:

@@ -6,15 +6,27 @@ placed whole or not at all.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import enum
+from dataclasses import dataclass, replace
 
 from pyscheduler.core.findings import Finding
 from pyscheduler.core.machine.links import Link
 
-__all__ = ["NO_LIMITS", "UNKNOWN_MODEL", "Job", "Limits", "PodSet", "Refusal", "Selection"]
+__all__ = ["NO_LIMITS", "UNKNOWN_MODEL", "Capacity", "Job", "Limits", "PodSet", "Refusal", "Selection"]
 
 # How a GPU whose model is not known counts among models: those are alike to each other, and to no other.
 UNKNOWN_MODEL = "?"
+
+
+class Capacity(enum.StrEnum):
+    """What a pod wants of cards that are left out for their capacity: that they are slow, or faulty."""
+
+    # They are taken as any other.
+    IGNORE = "ignore"
+    # They are taken where nothing else fits.
+    PREFER = "prefer"
+    # They are not there.
+    REQUIRE = "require"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +43,29 @@ class Limits:
         All GPUs on one NUMA node.
     model
         All GPUs of this model (`UNKNOWN_MODEL`: of none that is known); None takes any.
+    capacity
+        Whether cards that are left out for their capacity may be among them.
+    pace
+        No GPU more steps behind its peers than this (`core.cards`); None takes any. The selector sets it.
     """
 
     max_link: Link | None = None
     near_nic: str | None = None
     same_numa: bool = False
     model: str | None = None
+    capacity: Capacity = Capacity.REQUIRE
+    pace: int | None = None
+
+    @property
+    def admit_any_set(self) -> bool:
+        """Whether any set of the GPUs that the pod may have is as good as another."""
+        asked = self.max_link, self.near_nic, self.model
+        return self is NO_LIMITS or (asked == (None, None, None) and not self.same_numa)
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether cards that are left out for their capacity may be taken."""
+        return self.capacity is not Capacity.REQUIRE
 
 
 NO_LIMITS = Limits()
@@ -72,6 +101,10 @@ class Job:
     one_pod_per_node: bool = False
     required_level: str | None = None
     preferred_level: str | None = None
+
+    def with_capacity(self, capacity: Capacity) -> Job:
+        """Return the same job of pods that want this of cards that are left out."""
+        return replace(self, limits=replace(self.limits, capacity=capacity))
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +158,7 @@ class Refusal:
         The level at which it fails: ``node`` or that of a domain; None: the whole cluster.
     binds
         Which constraint binds: ``gpus``, ``max-link``, ``near-nic``, ``same-numa``, ``same-model``, ``partitions``, ``level``,
-        ``one-pod-per-node``, ``subgroups`` or ``health``.
+        ``one-pod-per-node``, ``subgroups``, ``health`` or ``capacity``.
     change
         The smallest change that would make it fit, one sentence.
     """

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NewType
 
+from pyscheduler.core.cards import NO_CARDS, Cards
 from pyscheduler.core.fabric.place import NOWHERE, Place
 from pyscheduler.core.findings import Finding
 from pyscheduler.core.gangs.membership import Membership
@@ -151,7 +152,8 @@ class NodeFacts:
     `allocatable` 0 on a node without GPUs. `machine` is None where the links
     are not known; `in_use` is None where no agent reports, or, with
     `in_use_unreadable`, where its report cannot be read. `findings` say
-    what is wrong with the node's labels and documents.
+    what is wrong with the node's labels and documents. `cards` is what monitoring
+    says of its GPUs: the cluster adds it.
     """
 
     name: str
@@ -162,6 +164,7 @@ class NodeFacts:
     in_use: InUse | None = None
     in_use_unreadable: bool = False
     findings: tuple[Finding, ...] = ()
+    cards: Cards = NO_CARDS
 
 
 @dataclass(frozen=True, slots=True)

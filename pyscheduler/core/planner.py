@@ -14,13 +14,13 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from pyscheduler.core import explain
+from pyscheduler.core import explain, left_out
 from pyscheduler.core.chooser import Chooser, Chosen
 from pyscheduler.core.cluster import Cluster
 from pyscheduler.core.evictions.search import Evictions
 from pyscheduler.core.gangs.gangs import Gangs
 from pyscheduler.core.holdings import Holding, HoldingState
-from pyscheduler.core.job import NO_LIMITS, Job
+from pyscheduler.core.job import Job
 from pyscheduler.core.job import Refusal as Unplaced
 from pyscheduler.core.ledger import ALREADY_BOUND
 from pyscheduler.core.machine.weights import Weights
@@ -279,8 +279,8 @@ class Planner:
             name = self.cluster.table.names[nominated.node]
             return f"waits for {explain.plural(shape.gpus)} on {name} that pods of lower priority give up", True
         present = self.cluster.present & eligible.nodes
-        largest, freest, free = self.cluster.holes(shape.resource, eligible.nodes)
-        if shape.limits != NO_LIMITS and self.cluster.could_fit(shape) and present:
+        largest, freest, free = self.cluster.holes(shape.resource, eligible.nodes, shape.limits)
+        if not shape.limits.admit_any_set and self.cluster.could_fit(shape) and present:
             unplaced = select(self.cluster, Job(1, shape.gpus, shape.resource, shape.limits), present)
             if isinstance(unplaced, Unplaced):
                 unseen = f"; {explain.UNSEEN}" if freest.gpus >= shape.gpus else ""
@@ -293,7 +293,10 @@ class Planner:
             freest=freest,
             free=free,
         )
-        return reason, largest.gpus >= shape.gpus
+        if left_out.binds(self.cluster, shape, present):
+            reason = f"{reason}; {left_out.text(self.cluster, shape.resource, present)}; {left_out.REMEDY} takes them"
+        curable = largest.gpus >= shape.gpus and bool(present & ~self.cluster.ranking(shape).unresolvable)
+        return reason, curable
 
     def _reserve(self, attempt: Attempt, pod: PodRequest, shape: Shape, node: int, now: float) -> ReserveAnswer:
         ledger = self.cluster.ledger
@@ -309,7 +312,7 @@ class Planner:
             if held is not None and held.state is HoldingState.NOMINATED:
                 self.cluster.refresh(ledger.promise(held))
             return ReserveAnswer(self._refuse_node(pod, shape, node, now), self.cluster.generation)
-        annotations = self._chooser.annotations(attempt, pod, chosen)
+        annotations = self._chooser.annotations(attempt, pod, node, chosen)
         holding = _reservation(attempt, pod, node, shape.gpus, chosen.handles, annotations, now)
         if held is not None:
             holding = replace(holding, victims=held.victims, nominated_at=held.nominated_at)
@@ -322,7 +325,7 @@ class Planner:
             return ReserveAnswer(
                 Verdict(Code.RETRY, "the plan of its group has ended: the group is placed anew"), self.cluster.generation
             )
-        annotations = self._chooser.annotations(attempt, pod, Chosen(seat.gpus, seat.placement), seat.rank)
+        annotations = self._chooser.annotations(attempt, pod, node, Chosen(seat.gpus, seat.placement), seat.rank)
         holding = _reservation(attempt, pod, node, shape.gpus, seat.gpus, annotations, now)
         return self._held(replace(holding, gang=True, plan=member.plan), member)
 

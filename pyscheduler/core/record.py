@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pyscheduler.core.capacity.opinions import SAYS_NOTHING, NodeOpinion
 from pyscheduler.core.fabric.place import NOWHERE, Place
 from pyscheduler.core.findings import Finding
 from pyscheduler.core.machine.document import NodeDocument
@@ -36,6 +37,8 @@ class NodeRecord:
         The present boot of the node.
     in_use, in_use_unreadable
         The agent's report; None where no agent reports, or not readably.
+    opinion
+        What it says of its cards.
     findings
         What was found while this node was read.
     """
@@ -52,4 +55,5 @@ class NodeRecord:
     boot_id: str | None = None
     in_use: InUse | None = None
     in_use_unreadable: bool = False
+    opinion: NodeOpinion = SAYS_NOTHING
     findings: tuple[Finding, ...] = ()

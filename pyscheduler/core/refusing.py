@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from pyscheduler.core import bitmap, freeing, repair, search_limits
+from pyscheduler.core import bitmap, freeing, left_out, repair, search_limits
 from pyscheduler.core.cluster import Cluster
 from pyscheduler.core.explain import plural
 from pyscheduler.core.fabric.fleet import Fleet
 from pyscheduler.core.fabric.merge_tree import NODE_LEVEL
 from pyscheduler.core.fabric.slots import Slots
-from pyscheduler.core.job import NO_LIMITS, Job, Refusal
+from pyscheduler.core.job import Capacity, Job, Refusal
 from pyscheduler.core.request import Shape
 
 __all__ = ["refusal"]
@@ -24,6 +24,7 @@ _NAMES = {
     "same-numa": "any NUMA nodes",
     "same-model": "GPUs of several models",
     "one-pod-per-node": "several pods per node",
+    "capacity": left_out.REMEDY,
 }
 
 
@@ -45,6 +46,7 @@ def refusal(cluster: Cluster, job: Job, eligible: int | None, shapes: Sequence[S
     parted = search_limits.parted(cluster, job, among, shapes) if name == "gpus" else []
     freed = freeing.advice(cluster, job, eligible, shapes) if name == "gpus" else None
     mended = repair.fewest(cluster, job, eligible, shapes) if freed and not freed.enough else None
+    spared = _once_freed(cluster, job, eligible, shapes) if freed and not freed.enough and not mended else ""
     there, count = _there(cluster, job, eligible, shapes)
     reason = f"needs {_asked(job)}; {there}"
     if job.pods == 1:
@@ -55,6 +57,9 @@ def refusal(cluster: Cluster, job: Job, eligible: int | None, shapes: Sequence[S
         reason += f"; {parted[0].facts.name}: this machine gives out sets of {sizes}"
     if search_limits.unproven(cluster, job, among, shapes):
         reason += " (not proven: machines of more than 16 GPUs are searched, not judged)"
+    if name == "capacity" or spared:
+        reason += f"; {left_out.text(cluster, job.resource, among)}"
+        return Refusal(reason, count, _level(job), "capacity", spared or f"{left_out.REMEDY} takes them")
     if mended:
         return Refusal(reason, count, _level(job), "health", repair.text(cluster, job, mended))
     change = freed.text if freed else _without(cluster, job, name, fits)
@@ -64,6 +69,8 @@ def refusal(cluster: Cluster, job: Job, eligible: int | None, shapes: Sequence[S
 def _relaxed(job: Job) -> Iterator[tuple[str, Job]]:
     """Yield the job without one of its constraints, each by its name: what it would take to fit as things are."""
     limits = job.limits
+    if not limits.takes_all:
+        yield "capacity", job.with_capacity(Capacity.IGNORE)
     if limits.max_link is not None:
         yield "max-link", replace(job, limits=replace(limits, max_link=None))
     if limits.near_nic is not None:
@@ -76,6 +83,15 @@ def _relaxed(job: Job) -> Iterator[tuple[str, Job]]:
         yield "one-pod-per-node", replace(job, one_pod_per_node=False)
     if job.required_level:
         yield "level", replace(job, required_level=None)
+
+
+def _once_freed(cluster: Cluster, job: Job, eligible: int | None, shapes: Sequence[Shape]) -> str:
+    """Return what would have to be freed if no card were left out for its capacity; empty if even that is not enough."""
+    among = cluster.present if eligible is None else eligible
+    if job.limits.takes_all or not any(True for _ in cluster.left_out(among)):
+        return ""
+    freed = freeing.advice(cluster, job.with_capacity(Capacity.IGNORE), eligible, [left_out.any_card(shape) for shape in shapes])
+    return f"with {left_out.REMEDY} {freed.text}" if freed.enough else ""
 
 
 def _other_size(job: Job, sizes: Sequence[int], fits: Callable[[Job], bool]) -> str | None:
@@ -115,13 +131,13 @@ def _asked(job: Job) -> str:
 def _there(cluster: Cluster, job: Job, eligible: int | None, shapes: Sequence[Shape]) -> tuple[str, int]:
     """Return what there is, and how many pods, or GPUs of the one pod, would fit."""
     among = cluster.present if eligible is None else eligible & cluster.present
-    _, freest, free = cluster.holes(job.resource, among)
+    _, freest, free = cluster.holes(job.resource, among, job.limits)
     if job.pods == 1:
         hole = f"the largest free hole is {freest.gpus} ({freest.node})" if freest.node else "no node has such GPUs"
         fits = min(freest.gpus, job.gpus)
         while fits > 0 and not _fits_some(cluster, _of_size(job, shapes, fits), among):
             fits -= 1
-        satisfy = "satisfy the limits" if job.same_model or job.limits != NO_LIMITS else "are given out together"
+        satisfy = "satisfy the limits" if job.same_model or not job.limits.admit_any_set else "are given out together"
         limited = f", of which {fits} {satisfy}" if fits < min(freest.gpus, job.gpus) else ""
         return f"{hole}{limited}, {plural(free)} {'is' if free == 1 else 'are'} free in all", fits
     if job.required_level not in {None, NODE_LEVEL, *cluster.fleet.tree().levels}:

@@ -10,7 +10,7 @@ import numpy as np
 from pyscheduler.core import bitmap
 from pyscheduler.core.cluster import Cluster
 from pyscheduler.core.fabric.merge_tree import NODE_LEVEL
-from pyscheduler.core.job import NO_LIMITS, Job
+from pyscheduler.core.job import Job, Limits
 from pyscheduler.core.machine.admission import Rules, rules
 from pyscheduler.core.machine.exact_search import EXACT_GPUS
 from pyscheduler.core.machine.large_clique import limited_set
@@ -83,14 +83,11 @@ def _suspects(cluster: Cluster, job: Job, among: int, shapes: Sequence[Shape], m
 def _by_count(state: NodeState, shape: Shape, slots: int, more: _More) -> int:
     """Return how many pods the node has GPUs for if it may have more slots, else 0."""
     machine = state.facts.machine
+    free, mask = state.open_to(shape.limits)
     # By number alone: whether a set satisfies the limits is what was not searched to the end.
-    if (
-        machine is None
-        or state.count_only
-        or not state.fits(replace(shape, limits=NO_LIMITS))
-        or state.free < (slots + 1) * shape.gpus
-    ):
+    by_number = replace(shape, limits=Limits(capacity=shape.limits.capacity))
+    if machine is None or state.count_only or not state.fits(by_number) or free < (slots + 1) * shape.gpus:
         return 0
-    limits = rules(machine.table.device_class, shape.limits, machine.healthy)
-    by_count = (state.free_mask & limits.gpus).bit_count() // shape.gpus
-    return by_count if by_count > slots and more(machine, state.free_mask, slots, shape, limits) else 0
+    limits = rules(machine.table.device_class, shape.limits, state.healthy(shape.limits))
+    by_count = (mask & limits.gpus).bit_count() // shape.gpus
+    return by_count if by_count > slots and more(machine, mask, slots, shape, limits) else 0

@@ -1,8 +1,8 @@
 """Where a job goes: the one objective, for single pods and gangs alike.
 
 In this order: hard limits, one model among them where it is possible; the nearest
-level that holds the whole job, or the preferred one first; the links of the worst pod's set; the tightest domain, the
-fewest nodes, balanced counts, the links of the worst node, the fewest inner
+level that holds the whole job, or the preferred one first; the links of the worst pod's set; the speed of the slowest card;
+the tightest domain, the fewest nodes, balanced counts, the links of the worst node, the fewest inner
 domains, least left over; what remains is best connected; a total order.
 
 A decision reads live counters of the merge tree (`core.fabric.slots`) and the tables of
@@ -11,6 +11,7 @@ machine classes; it never looks at an edge. `Cluster` is only read.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
@@ -28,7 +29,7 @@ from pyscheduler.core.fabric.merge_tree import NODE_LEVEL, MergeTree
 from pyscheduler.core.fabric.rails import rails
 from pyscheduler.core.fabric.slots import COUNT_ONLY, Slots
 from pyscheduler.core.fabric.spread import Share, Spreader, nodes_needed
-from pyscheduler.core.job import Job, Refusal, Selection
+from pyscheduler.core.job import Capacity, Job, Refusal, Selection
 from pyscheduler.core.node import NodeState
 from pyscheduler.core.refusing import refusal
 from pyscheduler.core.request import Shape
@@ -83,7 +84,7 @@ def select(cluster: Cluster, job: Job, eligible: int | None = None, room: Ints |
     if found is None:
         shapes = list(_shapes(cluster, job)) if job.same_model else [Shape(job.resource, job.gpus, job.limits)]
         return refusal(cluster, job, eligible, shapes, lambda other: _search(cluster, other, _Among(eligible)) is not None)
-    return _selection(cluster, job, found)
+    return _selection(cluster, job, _with_faster_cards(cluster, job, _Among(eligible, room), found))
 
 
 def fits(cluster: Cluster, job: Job, eligible: int | None = None, room: Ints | None = None) -> bool:
@@ -99,11 +100,30 @@ def _no_room(job: Job) -> Refusal:
 
 
 def _search(cluster: Cluster, job: Job, among: _Among) -> _Found | None:
+    if job.limits.capacity is Capacity.PREFER:
+        strict = _search(cluster, job.with_capacity(Capacity.REQUIRE), among)
+        return strict or _search(cluster, job.with_capacity(Capacity.IGNORE), among)
     shapes, mixed = list(_shapes(cluster, job)), Shape(job.resource, job.gpus, job.limits)
     found = [each for shape in shapes if (each := _in_domains(cluster, job, shape, among))]
     if not found and not job.same_model and mixed not in shapes:
         found = [each for each in [_in_domains(cluster, job, mixed, among)] if each]
     return min(found, key=lambda each: each.key, default=None)
+
+
+def _with_faster_cards(cluster: Cluster, job: Job, among: _Among, found: _Found) -> _Found:
+    """Return the place whose slowest card is fastest, of those at the level and with the links of the one that was found."""
+    # The ranking of nodes for one pod knows how fast they are.
+    paces = cluster.paces()[:-1] if job.pods > 1 else []
+
+    @cache
+    def within(pace: int) -> _Found | None:
+        shape = replace(found.shape, limits=replace(found.shape.limits, pace=pace))
+        faster = _in_domains(cluster, job, shape, among)
+        return faster if faster is not None and faster.key[:2] == found.key[:2] else None
+
+    # What is found among the faster cards is found among more of them, too.
+    first = bisect_left(paces, True, key=lambda pace: within(pace) is not None)
+    return (within(paces[first]) if first < len(paces) else None) or found
 
 
 def _in_domains(cluster: Cluster, job: Job, shape: Shape, among: _Among) -> _Found | None:
@@ -205,7 +225,7 @@ def _together(state: NodeState, shape: Shape, pods: int, floor: int) -> tuple[in
     """Return what the GPUs of so many pods on one node are worth together, as `Choice.key`."""
     if floor == COUNT_ONLY or state.facts.machine is None:
         return (0, 0, 0)
-    masks = state.offer(state.facts.machine, state.free_mask, shape).pick(pods, floor)
+    masks = state.offer(state.facts.machine, state.open_to(shape.limits)[1], shape).pick(pods, floor)
     return worth_of(state.facts.machine.table, sum(masks)).key
 
 

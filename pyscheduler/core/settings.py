@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from pyscheduler.core.job import Limits
+from pyscheduler.core.job import Capacity, Limits
 from pyscheduler.core.machine.links import Link, UnknownLinkTypeError
 from pyscheduler.core.model import Code, PodRequest, Verdict
 from pyscheduler.core.request import Shape, shape_of
 
-__all__ = ["limits_of", "shape_of_pod"]
+__all__ = ["capacity_of", "limits_of", "shape_of_pod"]
 
-_LIMITS: Final = ("max-link", "near-nic", "same-numa")
+_LIMITS: Final = ("capacity", "max-link", "near-nic", "same-numa")
 # What a member of a group may ask for: `readers.gangs` reads these.
 _OF_MEMBERS: Final = (
     "group",
@@ -30,6 +30,7 @@ _OF_MEMBERS: Final = (
 # Settings that are not for the scheduler.
 _IGNORED: Final = ("simulate",)
 _SWITCH: Final = {"true": True, "false": False}
+_CAPACITIES: Final = {each.value: each for each in Capacity}
 
 
 def shape_of_pod(pod: PodRequest) -> Shape | Verdict:
@@ -39,6 +40,13 @@ def shape_of_pod(pod: PodRequest) -> Shape | Verdict:
         settings = {key: value for key, value in settings.items() if key not in _OF_MEMBERS}
     limits = limits_of(settings)
     return limits if isinstance(limits, Verdict) else shape_of(pod.containers, limits)
+
+
+def capacity_of(settings: Mapping[str, str]) -> Capacity | Verdict:
+    """Return whether the pod takes cards that are left out for their capacity, or why that cannot be told."""
+    said = settings.get("capacity", Capacity.REQUIRE)
+    capacity = _CAPACITIES.get(said.strip().lower())
+    return capacity or _bad(f"pyscheduler.io/capacity is {_shown(said)}: write ignore, prefer or require")
 
 
 def limits_of(settings: Mapping[str, str]) -> Limits | Verdict:
@@ -65,7 +73,10 @@ def limits_of(settings: Mapping[str, str]) -> Limits | Verdict:
     near_nic = settings.get("near-nic")
     if near_nic is not None and not near_nic.strip():
         return _bad("pyscheduler.io/near-nic is empty: write the id or the name of a NIC, such as mlx5_0")
-    return Limits(max_link, near_nic.strip() if near_nic else None, _SWITCH[same_numa])
+    capacity = capacity_of(settings)
+    if isinstance(capacity, Verdict):
+        return capacity
+    return Limits(max_link, near_nic.strip() if near_nic else None, _SWITCH[same_numa], capacity=capacity)
 
 
 def _bad(reason: str) -> Verdict:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pyscheduler.core import bitmap
 from pyscheduler.core.gangs.membership import Membership
 from pyscheduler.core.holdings import Holding, HoldingState
-from pyscheduler.core.model import Attempt, Code, ContainerKind, ContainerRequest, PodRequest, PodUid, Verdict
+from pyscheduler.core.model import Attempt, Code, ContainerKind, ContainerRequest, Machine, PodRequest, PodUid, Verdict
 from pyscheduler.core.node import NodeState
 from pyscheduler.core.refusals import Eligible, Refusal
 from pyscheduler.core.replies import Candidate, HeldByShim, PlanMember
@@ -117,7 +117,7 @@ def held(message: scheduler_pb2.Held) -> HeldByShim:
     )
 
 
-def holding(value: Holding, node: str, now: float) -> inspect_pb2.Holding:
+def holding(value: Holding, node: str, relative_speed: float | None, now: float) -> inspect_pb2.Holding:
     """Return the view of one holding."""
     return inspect_pb2.Holding(
         pod_uid=value.uid,
@@ -130,6 +130,7 @@ def holding(value: Holding, node: str, now: float) -> inspect_pb2.Holding:
         gpus=value.count,
         gpu_ids=value.gpus,
         attempt=value.attempt.number if value.attempt else 0,
+        relative_speed=relative_speed,
     )
 
 
@@ -180,12 +181,19 @@ def _gpus(state: NodeState, holdings: list[Holding]) -> list[inspect_pb2.Gpu]:
             id=machine.ids[i],
             uuid=machine.uuids[i] or "",
             healthy=bool(machine.healthy >> i & 1),
-            state=owner[handle][0] if handle in owner else "free" if machine.healthy >> i & 1 else "unhealthy",
+            state=owner[handle][0] if handle in owner else _unheld(state, machine, i),
             pod_uid=owner[handle][1] if handle in owner else "",
         )
         for i in range(len(machine.ids))
         for handle in (machine.handle(i),)
     ]
+
+
+def _unheld(state: NodeState, machine: Machine, gpu: int) -> str:
+    """Return what is said of a GPU that nobody is known to hold."""
+    if not machine.healthy >> gpu & 1:
+        return "unhealthy"
+    return "left-out" if state.left_out_mask >> gpu & 1 else "free"
 
 
 def eligible(message: scheduler_pb2.NodeSet) -> Eligible:

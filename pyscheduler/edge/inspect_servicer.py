@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from pyscheduler.core.cluster import Cluster
 from pyscheduler.edge import codec
+from pyscheduler.edge.card_views import CardViews
 from pyscheduler.edge.interceptors import CallLog, guarded
 from pyscheduler.edge.pb.v1 import inspect_pb2 as pb
 from pyscheduler.edge.pb.v1 import inspect_pb2_grpc
@@ -17,7 +18,10 @@ Fields = dict[str, object]
 
 
 class InspectServicer(inspect_pb2_grpc.InspectServicer):
-    """Shows one cluster. It answers before the service is ready, too: then it is needed most."""
+    """Shows one cluster. It answers before the service is ready, too: then it is needed most.
+
+    `cards` is None where no Prometheus is configured.
+    """
 
     def __init__(
         self,
@@ -28,17 +32,20 @@ class InspectServicer(inspect_pb2_grpc.InspectServicer):
         clock: Callable[[], float],
         log: CallLog,
         version: str,
+        cards: CardViews | None = None,
     ) -> None:
         self._cluster = cluster
         self._lock = lock
         self._ready = ready
         self._clock = clock
         self._version = version
+        self._cards = cards
         for name, handler in (
             ("GetState", self._state),
             ("ListNodes", self._nodes),
             ("ListHoldings", self._holdings),
             ("ListRefusals", self._refusals),
+            ("ListCards", self._list_cards),
         ):
             setattr(self, name, guarded(name, handler, ready=lambda: True, clock=clock, log=log))
 
@@ -67,13 +74,18 @@ class InspectServicer(inspect_pb2_grpc.InspectServicer):
     def _holdings(self, request: pb.ListHoldingsRequest, fields: Fields) -> pb.ListHoldingsResponse:
         with self._lock:
             names = self._cluster.table.names
-            held = [(names[h.node], h) for h in self._cluster.ledger.holdings()]
-        held.sort(key=lambda pair: (pair[0], pair[1].namespace, pair[1].name))
+            speed = self._cluster.relative_speed
+            held = [(names[h.node], h, speed(h.node, h.gpus)) for h in self._cluster.ledger.holdings()]
+        held.sort(key=lambda view: (view[0], view[1].namespace, view[1].name))
         now = self._clock()
-        return pb.ListHoldingsResponse(holdings=[codec.holding(h, node, now) for node, h in held])
+        return pb.ListHoldingsResponse(holdings=[codec.holding(h, node, speed, now) for node, h, speed in held])
 
     def _refusals(self, request: pb.ListRefusalsRequest, fields: Fields) -> pb.ListRefusalsResponse:
         with self._lock:
             refused = list(self._cluster.refusals.all())
         now = self._clock()
         return pb.ListRefusalsResponse(refusals=[codec.refusal(r, now) for r in refused])
+
+    def _list_cards(self, request: pb.ListCardsRequest, fields: Fields) -> pb.ListCardsResponse:
+        # Without the lock: the cards come from another process, and that takes a moment.
+        return self._cards.page(request) if self._cards else pb.ListCardsResponse()

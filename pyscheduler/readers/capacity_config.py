@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 from pyscheduler.core.capacity.config import CapacityConfig, Mode
 from pyscheduler.readers.durations import seconds
+from pyscheduler.readers.evidence_config import evidence
 from pyscheduler.readers.metrics_config import MetricsConfig
 
 __all__ = ["capacity_config", "set_intervals"]
@@ -30,6 +32,15 @@ _SHARES: Final = {
     "powerBrake": ("speed", "power_brake"),
     "slowShare": ("breakers", "slow_share"),
     "silentShare": ("breakers", "silent_share"),
+    "lowClock": ("busy", "low_clock"),
+    "deadProfilerActivity": ("busy", "dead_active"),
+    "deadProfilerLoad": ("busy", "dead_load"),
+    "warning": ("faults", "warning"),
+    "moved": ("speed", "moved"),
+    "podsDiffer": ("speed", "pods_differ"),
+    "throttleFloor": ("speed", "throttle_floor"),
+    "weakEvidence": ("speed", "weak"),
+    "powerCap": ("speed", "cap"),
 }
 _DURATIONS: Final = {
     "stabilizationWindow": ("", "window_s"),
@@ -41,20 +52,53 @@ _DURATIONS: Final = {
     "ownBusyTime": ("speed", "own_busy_s"),
     "peerHalfLife": ("speed", "peer_half_life_s"),
     "historyHalfLife": ("speed", "history_half_life_s"),
+    "recentHalfLife": ("speed", "recent_half_life_s"),
+    "recentBusyTime": ("speed", "recent_busy_s"),
+    "likeLoadTime": ("speed", "like_load_s"),
+    "loadBusyTime": ("speed", "load_busy_s"),
+    "podBusyTime": ("speed", "pod_busy_s"),
+    "latelyHalfLife": ("speed", "lately_half_life_s"),
+    "burdenHalfLife": ("speed", "means_half_life_s"),
+    "peerRefresh": ("speed", "refresh_s"),
+    "relapse": ("states", "relapse_s"),
+    "xidMemory": ("faults", "xid_s"),
+    "goneAfter": ("breakers", "gone_s"),
+    "forgetAfter": ("breakers", "forget_s"),
 }
+_NUMBERS: Final = {
+    "madWidths": ("speed", "mad_widths"),
+    "hotDegrees": ("speed", "hot_c"),
+    "replayDecades": ("speed", "replay_decades"),
+}
+_COUNTS: Final = {
+    "peerQuorum": ("speed", "quorum"),
+    "degradeSamples": ("states", "degrade_samples"),
+    "recoverySamples": ("states", "recover_samples"),
+    "lowClockSamples": ("busy", "low_samples"),
+    "deadProfilerSamples": ("busy", "dead_samples"),
+}
+_HARMLESS: Final = "harmlessXids"
 # 0.72 over 0.65, as by default.
 _RECOVERY_ABOVE: Final = 0.07
-_TUNING: Final = (*_SHARES, *_DURATIONS)
+_TUNING: Final = (*_SHARES, *_DURATIONS, *_NUMBERS, *_COUNTS, _HARMLESS)
+_CAPACITY: Final = ("mode", "evidence", "scoreWeight")
 
 
 def capacity_config(tuning: Any, capacity: Any) -> tuple[CapacityConfig, list[str]]:
     """Return what the two parts say and all that is wrong with them. With problems the settings are not to be used."""
     config, problems = _tuned(tuning)
-    mode, found = _mode(capacity)
-    problems += found
+    if not isinstance(capacity, dict | None):
+        return CapacityConfig(), [*problems, f"capacity: {capacity!r} must be a mapping with mode, such as {{mode: classic}}"]
+    said = capacity or {}
+    problems += [f"capacity.{key}: unknown; known are {', '.join(_CAPACITY)}" for key in said if key not in _CAPACITY]
+    mode, about_mode = _mode(said)
+    signals, about_evidence = evidence(said.get("evidence"))
+    weight = said.get("scoreWeight", config.score_weight)
+    about_weight = [] if _is_number(weight) and weight >= 0 else [f"capacity.scoreWeight: {weight!r} must be a number, 0 or more"]
+    problems += [*about_mode, *about_evidence, *about_weight]
     if problems:
         return CapacityConfig(), problems
-    return replace(config, mode=mode), []
+    return replace(config, mode=mode, evidence=signals, score_weight=float(weight)), []
 
 
 def set_intervals(config: CapacityConfig, metrics: MetricsConfig) -> CapacityConfig:
@@ -62,17 +106,12 @@ def set_intervals(config: CapacityConfig, metrics: MetricsConfig) -> CapacityCon
     return replace(config, interval_s=metrics.interval_s, availability=replace(config.availability, history_s=metrics.history_s))
 
 
-def _mode(raw: Any) -> tuple[Mode, list[str]]:
-    if raw is None:
-        return Mode.LAYERED, []
-    if not isinstance(raw, dict):
-        return Mode.LAYERED, [f"capacity: {raw!r} must be a mapping with mode, such as {{mode: classic}}"]
-    problems = [f"capacity.{key}: unknown; known is mode" for key in raw if key != "mode"]
-    said = raw.get("mode", Mode.LAYERED.value)
+def _mode(capacity: Mapping[Any, Any]) -> tuple[Mode, list[str]]:
+    said = capacity.get("mode", Mode.LAYERED.value)
     known = [mode.value for mode in Mode]
     if said not in known:
-        return Mode.LAYERED, [*problems, f"capacity.mode: {said!r} is none of {', '.join(known)}"]
-    return Mode(said), problems
+        return Mode.LAYERED, [f"capacity.mode: {said!r} is none of {', '.join(known)}"]
+    return Mode(said), []
 
 
 def _tuned(raw: Any) -> tuple[CapacityConfig, list[str]]:
@@ -82,9 +121,20 @@ def _tuned(raw: Any) -> tuple[CapacityConfig, list[str]]:
     if not isinstance(raw, dict):
         return config, [f"tuning: {raw!r} must be a mapping of {', '.join(_TUNING)}"]
     problems = [f"tuning.{key}: unknown; known are {', '.join(_TUNING)}" for key in raw if key not in _TUNING]
-    parts: dict[str, dict[str, float]] = {}
-    for table, read, form in ((_SHARES, _share, "a number above 0 and up to 1"), (_DURATIONS, seconds, "a duration, such as 2m")):
+    parts: dict[str, dict[str, Any]] = {}
+    for table, read, form in (
+        (_SHARES, _share, "a number above 0 and up to 1"),
+        (_DURATIONS, seconds, "a duration, such as 2m"),
+        (_NUMBERS, _number, "a number above 0"),
+        (_COUNTS, _count, "a whole number above 0"),
+    ):
         problems += _collect(raw, table, read, form, parts)
+    if _HARMLESS in raw:
+        codes = raw[_HARMLESS]
+        if isinstance(codes, list) and all(type(code) is int and code > 0 for code in codes):
+            parts.setdefault("faults", {})["harmless_xids"] = tuple(codes)
+        else:
+            problems.append(f"tuning.{_HARMLESS}: {codes!r} must be a list of XIDs, such as [13, 31]")
     if problems:
         return config, problems
     threshold = parts.get("", {}).get("threshold", config.threshold)
@@ -102,9 +152,9 @@ def _tuned(raw: Any) -> tuple[CapacityConfig, list[str]]:
 def _collect(
     raw: dict[Any, Any],
     table: dict[str, tuple[str, str]],
-    read: Callable[[Any], float | None],
+    read: Callable[[Any], Any],
     form: str,
-    parts: dict[str, dict[str, float]],
+    parts: dict[str, dict[str, Any]],
 ) -> list[str]:
     """Put the values of the table's keys into `parts`; return what is wrong with them."""
     problems = []
@@ -121,3 +171,15 @@ def _collect(
 def _share(raw: Any) -> float | None:
     good = isinstance(raw, int | float) and not isinstance(raw, bool) and 0 < raw <= 1
     return float(raw) if good else None
+
+
+def _number(raw: Any) -> float | None:
+    return float(raw) if _is_number(raw) and raw > 0 else None
+
+
+def _count(raw: Any) -> int | None:
+    return raw if type(raw) is int and raw > 0 else None
+
+
+def _is_number(raw: Any) -> bool:
+    return isinstance(raw, int | float) and not isinstance(raw, bool) and math.isfinite(raw)

@@ -12,9 +12,10 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 from pyscheduler.core.model import PodFacts
 from pyscheduler.core.record import NodeRecord
+from pyscheduler.readers.cards.slice_taints import SliceTaints, slice_taints
 from pyscheduler.readers.objects import ObjectReader
 
-__all__ = ["Page", "node_page", "pod_page", "raw_page"]
+__all__ = ["Page", "node_page", "pod_page", "raw_page", "slice_page"]
 
 # What the API server writes before the objects of a list.
 _HEAD = re.compile(rb'(\{"kind":"[A-Za-z]*","apiVersion":"[a-z0-9]*","metadata":\{[^{}]*\}),"items":\[')
@@ -67,6 +68,12 @@ def pod_page(reader: ObjectReader, text: bytes) -> Page[PodFacts]:
 def node_page(reader: ObjectReader, text: bytes) -> Page[NodeRecord]:
     """Return the nodes of a page."""
     return _page(json.loads(text), reader.node)
+
+
+@_without_collector
+def slice_page(text: bytes) -> Page[SliceTaints]:
+    """Return the taints of the ResourceSlices of a page."""
+    return _page(json.loads(text), slice_taints)
 
 
 def raw_page(text: bytes) -> Page[Mapping[str, Any]]:

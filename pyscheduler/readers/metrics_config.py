@@ -41,6 +41,8 @@ class MetricsConfig:
         What AMD's exporter puts before its names.
     evidence
         A metric that says of each card how good it is, 0 to 1.
+    memory_file
+        A file that keeps what is known of cards over restarts; None keeps it in ConfigMaps.
     """
 
     url: str | None = None
@@ -57,13 +59,14 @@ class MetricsConfig:
     node_labels: tuple[str, ...] = NODE_LABELS
     amd_prefix: str = ""
     evidence: str | None = None
+    memory_file: str | None = None
 
 
 # The names in the file; those of the first two are as they always were.
 _DURATIONS: Final = {"collectionInterval": "interval_s", "historyWindow": "history_s", "timeout": "timeout_s"}
 _TEXTS: Final = {
     "tokenFile": "token_file", "username": "username", "passwordFile": "password_file",
-    "caFile": "ca_file", "certFile": "cert_file", "keyFile": "key_file",
+    "caFile": "ca_file", "certFile": "cert_file", "keyFile": "key_file", "memoryFile": "memory_file",
 }  # fmt: skip
 _KEYS: Final = ("url", *_DURATIONS, *_TEXTS, "headers", "nodeLabels", "amdPrefix", "evidence")
 _RANGES: Final = {"collectionInterval": (5.0, 600.0), "historyWindow": (60.0, 86400.0), "timeout": (1.0, 120.0)}

@@ -19,6 +19,8 @@ from pyscheduler.core.model import ContainerKind, ContainerRequest, InUse, PodFa
 from pyscheduler.core.record import NodeRecord
 from pyscheduler.errors import DocumentError
 from pyscheduler.readers import node_document
+from pyscheduler.readers.cards.opinions import opinion_of
+from pyscheduler.readers.cards.signals import BUILT_IN, Signals
 from pyscheduler.readers.fabric.hypernodes import HyperNodes
 from pyscheduler.readers.fabric.places import Placement, place_of
 from pyscheduler.readers.fabric.rules import Rules
@@ -72,6 +74,8 @@ class ObjectReader:
         Name of the scheduler whose pods matter though they ask for no GPU, if they belong to a group; empty: no such pod does.
     units_per_gpu
         How many units of a resource are one whole GPU; 1 where nothing is said. All counts that are read are of whole GPUs.
+    signals
+        By what nodes say how good their cards are.
     """
 
     resources: tuple[str, ...]
@@ -79,6 +83,7 @@ class ObjectReader:
     hypernodes: HyperNodes | None = None
     scheduler: str = ""
     units_per_gpu: Mapping[str, int] = field(default_factory=dict)
+    signals: Signals = BUILT_IN
 
     def pod(self, raw: Mapping[str, Any]) -> PodFacts | None:
         """Return the pod, or None if it asks for no GPU and is not of a group that this scheduler places."""
@@ -123,7 +128,8 @@ class ObjectReader:
         placement = self._place(name, labels)
         # A node without GPUs is never a candidate: where it is matters to nobody.
         about_place = placement.findings if capacity or document else ()
-        found = (*about_document, *about_use, *about_place)
+        opinion, about_cards = opinion_of(raw, self.signals)
+        found = (*about_document, *about_use, *about_place, *about_cards)
         return NodeRecord(
             name=name,
             place=placement.place,
@@ -137,6 +143,7 @@ class ObjectReader:
             boot_id=(status.get("nodeInfo") or {}).get("bootID") or None,
             in_use=in_use,
             in_use_unreadable=bool(about_use),
+            opinion=opinion,
             findings=tuple([replace(finding, node=name) for finding in found]),
         )
 

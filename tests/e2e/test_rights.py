@@ -23,6 +23,7 @@ from deploy.local.scheduler_config import Profiles, document
 from deploy.local.simulated_nodes import NODES, TOPOLOGY
 from deploy.local.users import User
 from deploy.local.workspace import Workspace
+from pyscheduler.readers.cards.memory_shards import SHARDS_MAX, shard_name
 from tests.e2e.test_placement import gpus
 
 SHIPPED: Final = REPOSITORY / "deploy" / "rbac"
@@ -265,6 +266,15 @@ def test_service_may_change_nothing_but_write_events_and_tables_of_groups(contro
     assert [asked for asked in SERVICE_MAY_NOT if may(api, *asked, namespace="kube-system")] == []
     assert may(api, "create", "", "events", namespace="kube-system")
     assert may(api, "update", "", "configmaps", namespace="kube-system")
+
+
+def test_service_may_delete_what_it_remembers_of_cards_and_no_other_config_map(control_plane: ControlPlane) -> None:
+    api = control_plane.api_of(users.SERVICE)
+    names = [shard_name(index) for index in range(SHARDS_MAX)]
+    assert [name for name in names if not may(api, "delete", "", "configmaps", "default", name)] == []
+    assert not may(api, "delete", "", "configmaps", "default", shard_name(SHARDS_MAX))
+    assert not may(api, "delete", "", "configmaps", "default", "kube-root-ca.crt")
+    assert not may(api, "delete", "", "configmaps", "kube-system", names[0])
 
 
 @pytest.mark.parametrize("user", [users.SCHEDULER, users.GPU_SCHEDULER], ids=_named)

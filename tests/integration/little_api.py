@@ -26,13 +26,18 @@ WAIT_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One request. `at` is in seconds on the monotonic clock, `verb` is ``list``, ``watch`` or ``create``."""
+    """One request. `at` is in seconds on the monotonic clock.
+
+    `verb` is ``list``, ``watch``, ``create``, ``update`` or ``delete``, `name` that of the object that the last two are of.
+    """
 
     at: float
     verb: str
     kind: str
     query: dict[str, str]
     token: str
+    name: str = ""
+    body: bytes = b""
 
 
 @dataclass(slots=True)
@@ -206,7 +211,7 @@ class LittleApi:
             faults = self._faults.get((asked.kind, asked.verb))
             if faults:
                 return faults.popleft()
-        return {"list": self.list, "watch": self.watch, "create": lambda e: e.answer(201, b"{}")}[asked.verb]
+        return {"list": self.list, "watch": self.watch}.get(asked.verb, lambda exchange: exchange.answer(200, b"{}"))
 
     def list(self, exchange: Exchange) -> None:
         """Answer a list as it should be."""
@@ -275,15 +280,23 @@ class _Handler(BaseHTTPRequestHandler):
         self._serve()
 
     def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
+        self._serve()
+
+    def do_PUT(self) -> None:
+        self._serve()
+
+    def do_DELETE(self) -> None:
         self._serve()
 
     def _serve(self) -> None:
         url = urlsplit(self.path)
         query = {key: values[0] for key, values in parse_qs(url.query).items()}
-        verb = "create" if self.command == "POST" else "watch" if "watch" in query else "list"
+        verb = {"POST": "create", "PUT": "update", "DELETE": "delete"}.get(self.command, "watch" if "watch" in query else "list")
         token = self.headers.get("Authorization", "").removeprefix("Bearer ")
-        asked = Asked(time.monotonic(), verb, url.path.rsplit("/", 1)[-1], query, token)
+        *_, parent, last = url.path.split("/")
+        kind, name = (parent, last) if verb in ("update", "delete") else (last, "")
+        body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        asked = Asked(time.monotonic(), verb, kind, query, token, name, body)
         exchange = Exchange(asked, self, self.server.stopped)
         self.server.api._take(asked)(exchange)
         exchange.end()

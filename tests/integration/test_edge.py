@@ -13,6 +13,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from pyscheduler.core.cards import NodeCards
 from pyscheduler.core.holdings import Holding
 from pyscheduler.core.model import PodUid
 from pyscheduler.edge.changes import SUBSCRIBERS_MAX, Changes
@@ -264,6 +265,17 @@ def test_inspect_shows_each_gpu_and_who_holds_it(edge: Edge) -> None:
     assert [(g.state, g.pod_uid) for g in shown[0].gpus].count(("reserved", "u1")) == 1
     holdings = edge.inspect.ListHoldings(inspect_pb2.ListHoldingsRequest()).holdings
     assert [(h.name, h.node, h.state, len(h.gpu_ids)) for h in holdings] == [("u1", "n1", "reserved", 1)]
+
+
+def test_inspect_shows_what_is_left_out_and_how_fast_the_slowest_card_of_a_pod_is(edge: Edge) -> None:
+    slow, *others = uuids("hgx-h100", "n1", *range(8))
+    edge.planner.cluster.set_cards("n1", NodeCards({slow: "slow"}, dict.fromkeys(others, 0.94)), 0.0)
+    edge.stub.Reserve(scheduler_pb2.ReserveRequest(attempt=_attempt(), pod=_pod(gpus=7), epoch=1, node=0))
+    shown = edge.inspect.ListNodes(inspect_pb2.ListNodesRequest(name="n1")).nodes[0]
+    assert [(g.uuid, g.state) for g in shown.gpus if g.state != "reserved"] == [(slow, "left-out")]
+    assert shown.free == 0
+    (holding,) = edge.inspect.ListHoldings(inspect_pb2.ListHoldingsRequest()).holdings
+    assert (holding.HasField("relative_speed"), holding.relative_speed) == (True, 0.94)
 
 
 def test_inspect_lists_refused_pods_with_the_reason(edge: Edge) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ParamSpec, TypeVar
@@ -11,19 +12,20 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from pyscheduler.adapters import card_judge, cards
+from pyscheduler.adapters import card_judge
 from pyscheduler.adapters.card_judge import LostError
 from pyscheduler.adapters.cards import SAVE_S, Cards
 from pyscheduler.adapters.metrics import Metrics
 from pyscheduler.adapters.prometheus import Collected, Memory
 from pyscheduler.adapters.prometheus_session import PrometheusError
 from pyscheduler.adapters.worker import Worker
-from pyscheduler.core.capacity.capacity import Opinion
 from pyscheduler.core.capacity.cards import CardFacts, CardKey
-from pyscheduler.core.capacity.config import CapacityConfig
+from pyscheduler.core.capacity.config import CapacityConfig, Mode
+from pyscheduler.core.capacity.opinions import NodeOpinion, Opinion
 from pyscheduler.core.capacity.poll import Column, Poll
 from pyscheduler.core.capacity.quantities import Quantity
 from pyscheduler.core.cluster import Cluster
+from pyscheduler.readers.cards.memory_shards import Shards, unpack
 from pyscheduler.readers.metrics_config import MetricsConfig
 from tests.builders import bound, node
 
@@ -53,22 +55,22 @@ class Here(Worker):
 class Shelf:
     """What was saved."""
 
-    def __init__(self, memory: Mapping[str, Any] | None = None) -> None:
-        self.memory: Mapping[str, Any] = memory or {}
+    def __init__(self, memory: Shards | None = None) -> None:
+        self.memory: Shards = memory or {}
         self.saved = 0
 
-    def load(self) -> Mapping[str, Any]:
+    def load(self) -> Shards:
         return self.memory
 
-    def save(self, memory: Mapping[str, Any]) -> None:
-        self.memory = memory
+    def save(self, shards: Shards) -> None:
+        self.memory = shards
         self.saved += 1
 
 
 class Scene:
     """Cards whose health is `health` at each poll."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, memory: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, memory: Shards | None = None) -> None:
         self.health: dict[CardKey, float] = {GOOD: 1.0, FAULTY: 1.0, SLICE: 0.0}
         self.fails = self.partial = False
         self.cluster = Cluster(epoch=1, scheduler_name="gpu-topology")
@@ -83,7 +85,7 @@ class Scene:
         monkeypatch.setattr(self.cluster, "set_cards", note)
         monkeypatch.setattr(card_judge, "collect", self.collect)
         self.now = BEGUN
-        self.worker, self.shelf, self.opinions = Here(), Shelf(memory), dict[CardKey, Opinion]()
+        self.worker, self.shelf, self.opinions = Here(), Shelf(memory), dict[str, NodeOpinion]()
         logger = structlog.get_logger()
         self.cards = Cards(
             MetricsConfig(url="http://prometheus"),
@@ -138,7 +140,7 @@ def test_slices_of_cards_are_not_told_of(scene: Scene) -> None:
 
 def test_what_others_say_of_a_card_counts(scene: Scene) -> None:
     scene.poll()
-    scene.opinions = {GOOD: Opinion(0.0, "Autopilot says EVICT")}
+    scene.opinions = {"a": NodeOpinion(cards={"GPU-good": Opinion(0.0, "Autopilot says EVICT")})}
     assert scene.poll() == [("a", {"GPU-good": "faulty"})]
     assert "Autopilot says EVICT" in next(card.evidence for card in scene.cards.cards() if card.card == GOOD)
 
@@ -184,23 +186,42 @@ def test_card_that_nobody_knows_of_any_more_is_not_left_out_for_ever(scene: Scen
 
 
 def test_memory_of_another_form_is_told_and_left_out_of_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = Scene(monkeypatch, {"version": 99})
+    made = Scene(monkeypatch, {"pyscheduler-cards-0": gzip.compress(b'{"version": 99}\n')})
     with capture_logs() as logs:
         made.poll()
     assert any("left out of use" in str(each) for each in logs)
     assert len(made.cards.cards()) == 3
 
 
-def test_memory_is_saved_every_five_minutes(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    moment = [0.0]
-    monkeypatch.setattr(cards.time, "monotonic", lambda: moment[0])
-    scene.cards._saved_at = 0.0
-    for moment[0] in (1.0, SAVE_S, SAVE_S + 1, 2 * SAVE_S):
+def test_memory_is_saved_every_five_minutes(scene: Scene) -> None:
+    polls = int(SAVE_S / 30)
+    saved = []
+    for _ in range(2 * polls + 1):
         scene.poll()
-    assert scene.shelf.saved == 2
-    assert "GPU-good" in scene.shelf.memory["cards"]
+        saved.append(scene.shelf.saved)
+    assert (saved[polls - 2], saved[polls - 1], saved[-1]) == (0, 1, 2)
+    assert "GPU-good" in unpack(scene.shelf.memory)[0]["cards"]
+
+
+def test_in_classic_mode_nodes_are_ranked_by_their_score_and_busy_ones_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    used = {CardKey("idle", "GPU-1"): 0.1, CardKey("full", "GPU-2"): 1.0}
+
+    def collect(_config: object, _xids: object, _nodes: object, _last: Memory, now: float) -> Collected:
+        column = Column(range(2), np.array(list(used.values())), np.full(2, now))
+        samples = {Quantity.SM_ACTIVE: column, Quantity.ENGINE_ACTIVE: column, Quantity.FB_USED: column}
+        return Collected((Poll(now, complete=True, cards=list(used), samples=samples),), Memory(now, now))
+
+    monkeypatch.setattr(card_judge, "collect", collect)
+    monkeypatch.setattr(card_judge, "_judge", None)
+    life, _ = card_judge.begin(CapacityConfig(mode=Mode.CLASSIC), {})
+    told: dict[str, Any] = {}
+    for step in range(20):
+        told |= card_judge.judge(life, MetricsConfig(), (), {}, Memory(), {}, {}, BEGUN + 30.0 * step).changes
+    assert told["full"].excluded == {"GPU-2": "busy"}
+    assert told["idle"].excluded == {}
+    assert told["idle"].speeds["GPU-1"] == pytest.approx(0.9, abs=0.05)
 
 
 def test_judge_of_another_process_is_not_asked() -> None:
     with pytest.raises(LostError):
-        card_judge.cards(card_judge.begin(CapacityConfig(), {}) + 1, BEGUN)
+        card_judge.cards(card_judge.begin(CapacityConfig(), {})[0] + 1, BEGUN)

@@ -34,6 +34,8 @@ def call(monkeypatch, capfd):
         (["topology", "unheard"], "topology"),
         (["unheard"], ""),
         (["serve", "--bad"], "serve"),
+        (["capacity", "n1"], "capacity"),
+        (["doctor", "-o", "xml"], "doctor"),
         (["version", "more"], "version"),
     ],
 )

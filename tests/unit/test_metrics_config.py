@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from pyscheduler.config import Config
 from pyscheduler.core.capacity.config import CapacityConfig, Mode
 from pyscheduler.errors import ConfigError
+from pyscheduler.readers import capacity_config
 from pyscheduler.readers.durations import seconds
 from pyscheduler.readers.metrics_config import MetricsConfig
 
@@ -125,7 +127,7 @@ def test_thresholds_go_where_the_core_looks_for_them(tmp_path: Path) -> None:
         ("tuning: {capacityThreshold: 0.9, recoveryThreshold: 0.7}", "tuning: recover_threshold is 0.7"),
         ("capacity: classic", "capacity: 'classic' must be a mapping with mode"),
         ("capacity: {mode: simple}", "capacity.mode: 'simple' is none of layered, classic"),
-        ("capacity: {modus: classic}", "capacity.modus: unknown; known is mode"),
+        ("capacity: {modus: classic}", "capacity.modus: unknown; known are mode, evidence"),
         ("metrics: {timeout: 5s}\nmetrics.timeout: 6s", "metrics.timeout: is written twice"),
         ("metrics.adress: x", "metrics.adress: unknown"),
     ],
@@ -150,3 +152,38 @@ def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
 )
 def test_durations(text: object, expected: float | None) -> None:
     assert seconds(text) == expected
+
+
+def test_every_threshold_of_the_core_can_be_set() -> None:
+    """But for those that the part `metrics` sets, and those that are no thresholds."""
+    elsewhere = {"interval_s", "history_s", "mode", "evidence", "score_weight"}
+    parts = {field.name: field.type for field in dataclasses.fields(CapacityConfig)}
+    names = {("", name) for name in parts if not dataclasses.is_dataclass(getattr(CapacityConfig(), name))}
+    for part in parts:
+        value = getattr(CapacityConfig(), part)
+        if dataclasses.is_dataclass(value):
+            names |= {(part, field.name) for field in dataclasses.fields(value)}
+    settable = {
+        where
+        for table in (capacity_config._SHARES, capacity_config._DURATIONS, capacity_config._NUMBERS, capacity_config._COUNTS)
+        for where in table.values()
+    }
+    assert {name for name in names - settable if name[1] not in elsewhere} == {("faults", "harmless_xids")}
+
+
+def test_thresholds_of_each_kind_are_read_and_checked() -> None:
+    good, problems = capacity_config.capacity_config(
+        {"madWidths": 4, "peerQuorum": 7, "likeLoadTime": "30s", "harmlessXids": [13, 99], "weakEvidence": 0.2},
+        {"scoreWeight": 0},
+    )
+    assert problems == []
+    assert (good.speed.mad_widths, good.speed.quorum, good.speed.like_load_s, good.faults.harmless_xids) == (
+        4.0,
+        7,
+        30.0,
+        (13, 99),
+    )
+    assert good.score_weight == 0.0
+    for bad in ({"madWidths": 0}, {"peerQuorum": 2.5}, {"likeLoadTime": 3}, {"harmlessXids": 13}, {"weakEvidence": 2}):
+        assert len(capacity_config.capacity_config(bad, None)[1]) == 1
+    assert len(capacity_config.capacity_config(None, {"scoreWeight": -1})[1]) == 1

@@ -14,11 +14,11 @@ from pyscheduler.core.capacity.poll import Floats
 from pyscheduler.core.capacity.quantities import Quantity
 from pyscheduler.core.capacity.readings import Bools, Readings
 
-__all__ = ["Burden", "Burdens", "Weak", "over_peers"]
+__all__ = ["Burden", "Burdens", "Weak", "by_node", "over_peers"]
 
 
 class Burden(IntEnum):
-    """What is averaged over the busy time."""
+    """What is averaged over the busy time; of the link its width and its speed by generation, as shares of the highest."""
 
     HW_THERMAL = 0
     SW_THERMAL = 1
@@ -50,10 +50,6 @@ _THROTTLES: Final = (
 )
 _GAUGES: Final = ((Burden.TEMPERATURE, Quantity.TEMP_C), (Burden.MEMORY_TEMPERATURE, Quantity.MEM_TEMP_C))
 _RATES: Final = ((Burden.REPLAYS, Quantity.PCIE_REPLAYS), (Burden.NVLINK_ERRORS, Quantity.NVLINK_ERRORS))
-_RATIOS: Final = (
-    (Burden.WIDTH, Quantity.PCIE_WIDTH, Quantity.PCIE_WIDTH_MAX),
-    (Burden.GENERATION, Quantity.PCIE_GEN, Quantity.PCIE_GEN_MAX),
-)
 _HOUR_S: Final = 3600.0
 
 
@@ -83,10 +79,12 @@ class Burdens:
             self._add(burden, _new_values(readings, gauge), steady, seconds, config)
         for burden, counter in _RATES:
             self._add(burden, readings.share(counter) * _HOUR_S, steady, seconds, config)
-        for burden, gauge, largest in _RATIOS:
-            most = readings.last(largest)
-            ratio = _new_values(readings, gauge) / np.where(most > 0, most, np.nan)
-            self._add(burden, np.minimum(ratio, 1.0), steady, seconds, config)
+        widest = readings.last(Quantity.PCIE_WIDTH_MAX)
+        width = _new_values(readings, Quantity.PCIE_WIDTH) / np.where(widest > 0, widest, np.nan)
+        self._add(Burden.WIDTH, np.minimum(width, 1.0), steady, seconds, config)
+        # Each generation is twice as fast as the one before.
+        behind = _new_values(readings, Quantity.PCIE_GEN) - readings.last(Quantity.PCIE_GEN_MAX)
+        self._add(Burden.GENERATION, np.exp2(np.minimum(behind, 0.0)), steady, seconds, config)
 
     def _add(self, burden: Burden, values: Floats, steady: Bools, seconds: Floats, config: SpeedConfig) -> None:
         rows = np.flatnonzero(steady & ~np.isnan(values))
@@ -120,6 +118,18 @@ def over_peers(values: Floats, groups: Sequence[NDArray[np.int64]], quorum: int)
         if len(known) > quorum:
             over[rows] = values[rows] - np.median(known)
     return over
+
+
+def by_node(values: Floats, nodes: NDArray[np.int64]) -> Floats:
+    """Return the median of each card's node, the upper one of two; NaN where none of its cards has a value."""
+    if not len(values):
+        return values
+    order = np.lexsort((values, nodes))
+    count = np.bincount(nodes, minlength=1)
+    known = np.bincount(nodes[~np.isnan(values)], minlength=len(count))
+    first = np.cumsum(count) - count
+    middle = np.minimum(first + known // 2, len(values) - 1)
+    return np.where(known > 0, values[order][middle], np.nan)[nodes]
 
 
 def _new_values(readings: Readings, quantity: Quantity) -> Floats:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from pyscheduler.core.capacity.config import CapacityConfig, Mode
 from pyscheduler.core.capacity.evidence import Evidence
 from pyscheduler.core.capacity.faults import Faults
 from pyscheduler.core.capacity.load import Load
+from pyscheduler.core.capacity.opinions import Opinion
 from pyscheduler.core.capacity.peers import groups_of
 from pyscheduler.core.capacity.poll import Floats, Poll
 from pyscheduler.core.capacity.quantities import Quantity
@@ -36,14 +36,6 @@ from pyscheduler.core.capacity.states import State, States
 from pyscheduler.core.capacity.table import CapacityTable
 
 __all__ = ["Capacity", "Opinion"]
-
-
-@dataclass(frozen=True, slots=True)
-class Opinion:
-    """What somebody else says of a card: 0 bad to 1 good, and a sentence that says who and why."""
-
-    value: float
-    reason: str
 
 
 class Capacity:
@@ -156,11 +148,11 @@ class Capacity:
         used = (self._load.used, readings.current(Quantity.FB_USED, at, known_for))
         times = (self._load.used_at, readings.time[:, Quantity.FB_USED.value])
         self._availability.observe(used, times, (self._load.used_new, readings.is_new(Quantity.FB_USED)), at)
-        self._speed.observe(readings, self._load, 2 * config.interval_s)
+        self._speed.observe(readings, self._load, moved, 2 * config.interval_s)
         groups = groups_of(self._roster.models, limits)
         same = len(groups) == len(self._groups) and all(map(np.array_equal, groups, self._groups))
         self._groups = groups
-        self._speed.judge(groups, at, changed=not same)
+        self._speed.judge(groups, self._roster.nodes, at, changed=not same)
 
     def _outside(self, at: float) -> Floats:
         """Return the worst that others say of each card."""
@@ -198,9 +190,9 @@ class Capacity:
             self._states.clear(row, self._at)
         return True
 
-    def table(self, now: float) -> CapacityTable:
-        """Return what is known at a time."""
-        states, nodes, classic = self._states, self._roster.nodes, self._config.mode is Mode.CLASSIC
+    def table(self, now: float, mode: Mode | None = None) -> CapacityTable:
+        """Return what is known at a time, as the configured mode decides or another one."""
+        states, nodes, classic = self._states, self._roster.nodes, (mode or self._config.mode) is Mode.CLASSIC
         free = self._free(self._ages(now))
         degraded = states.state == State.DEGRADED
         kept_out = np.where(states.slow, self._breaker.kept_out, True)
@@ -219,6 +211,7 @@ class Capacity:
         )
         return CapacityTable(
             rows=dict(self._roster.rows),
+            models=self._roster.model_names(),
             health=self._faults.value.copy(),
             speed=self._speed.gate(),
             available=free,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
+from pyscheduler.core.capacity.opinions import Signal
+
 __all__ = [
     "AvailabilityConfig",
     "BreakerConfig",
@@ -108,7 +110,7 @@ class SpeedConfig:
     own_r0
         The same against the card's own history: with 0.80 a drop of 7 % is at the threshold.
     mad_widths
-        The cut against peers is at least so many standard deviations (1.4826 MAD) below their median.
+        The cut against peers is at least so many standard deviations below their median.
     quorum
         Peers that there must be.
     peer_half_life_s, recent_half_life_s, history_half_life_s
@@ -116,9 +118,15 @@ class SpeedConfig:
     peer_busy_s, own_busy_s
         Busy time that there must be before the card is judged by its peers, and by its history.
     recent_busy_s
-        Decayed busy time that the latest must have for the comparison with its history: more than one job takes.
+        Decayed busy time that the latest must have for the comparison with its history.
     like_load_s
         Busy time at like load that both sides of a comparison need.
+    load_busy_s
+        Busy time at one load counts half from here on: one long job is no better a witness than several short ones.
+    pod_busy_s
+        Busy time after which a pod has shown how fast the card is under it.
+    pods_differ
+        By so much of a drop one pod alone is not believed: jobs of one load differ.
     moved
         A card that lately ran slower than its history by this does not change it: else it would forget what it was.
     lately_half_life_s
@@ -147,8 +155,11 @@ class SpeedConfig:
     history_half_life_s: float = 72 * 3600.0
     peer_busy_s: float = 3 * 3600.0
     own_busy_s: float = 6 * 3600.0
-    recent_busy_s: float = 3 * 3600.0
+    recent_busy_s: float = 3600.0
     like_load_s: float = 600.0
+    load_busy_s: float = 3600.0
+    pod_busy_s: float = 1800.0
+    pods_differ: float = 0.035
     moved: float = 0.04
     lately_half_life_s: float = 600.0
     means_half_life_s: float = 1800.0
@@ -223,6 +234,10 @@ class CapacityConfig:
         Seconds from poll to poll.
     threshold
         A card whose H times I stays below it for `window_s` is kept out; in classic mode a node, by its A.
+    score_weight
+        How finely speeds count between nodes that are alike in links: 1 in steps of 5 %, 0 not at all.
+    evidence
+        By what else, beside what is known, nodes say how good their cards are.
     """
 
     mode: Mode = Mode.LAYERED
@@ -235,6 +250,8 @@ class CapacityConfig:
     speed: SpeedConfig = field(default_factory=SpeedConfig)
     states: StateConfig = field(default_factory=StateConfig)
     breakers: BreakerConfig = field(default_factory=BreakerConfig)
+    score_weight: float = 1.0
+    evidence: tuple[Signal, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what makes no sense."""

@@ -78,6 +78,8 @@ class Evidence:
             return f"it is {_percent(1 - self.rows.against_own[row])} slower than it was at like load"
         if part is Part.WIDTH:
             return f"its PCIe link has {_percent(self.burdens[row, Burden.WIDTH])} of its width"
+        if part is Part.LINK_SPEED:
+            return f"its PCIe link runs at {_percent(self.burdens[row, Burden.GENERATION])} of its speed"
         burden, words = next((burden, words) for of, burden, words in _HELD_DOWN if of is part)
         return f"in {_percent(self.burdens[row, burden])} of its busy time its clock was held down: {words}"
 

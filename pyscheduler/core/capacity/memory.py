@@ -11,7 +11,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pyscheduler.core.capacity.faults import Faults
+from pyscheduler.core.capacity.burdens import Burden
+from pyscheduler.core.capacity.faults import Fault, Faults
 from pyscheduler.core.capacity.load import CELLS
 from pyscheduler.core.capacity.load_means import LoadMeans
 from pyscheduler.core.capacity.speed import Speed
@@ -59,13 +60,13 @@ def check(identity: str, entry: Any) -> dict[str, Any]:
     """
     if not isinstance(entry, Mapping):
         raise ValueError(f"the memory of card {identity} is {str(entry)[:60]}: remove it")  # noqa: TRY004 (what was stored is bad)
-    numbers = [value for name, value in entry.items() if name not in {"loads", "burdens"}]
-    rows = [*entry.get("loads", ()), *entry.get("burdens", ())]
-    numbers += [number for row in rows for number in row]
-    if not all(isinstance(number, int) for number in numbers):
+    for name, width, most in (("loads", 7, CELLS), ("burdens", 3, len(Burden))):
+        if not _are_rows(entry.get(name, []), width, most):
+            raise ValueError(f"the memory of card {identity} has {name} of another form: remove it")
+    if not all(_is_whole(value) for name, value in entry.items() if name not in {"loads", "burdens"}):
         raise ValueError(f"the memory of card {identity} holds what is no whole number: remove it")
-    if not all(len(row) == 7 and 0 <= row[0] < CELLS for row in entry.get("loads", ())):
-        raise ValueError(f"the memory of card {identity} has loads of another form: remove it")
+    if entry.get("state", State.UNKNOWN) not in {*_KEPT, State.UNKNOWN} or not 0 <= entry.get("found", 0) <= sum(Fault):
+        raise ValueError(f"the memory of card {identity} has a state or faults that there are not: remove it")
     return dict(entry)
 
 
@@ -86,6 +87,18 @@ def recall(entry: Mapping[str, Any], row: int, states: States, faults: Faults, s
     for burden, mean, weight in entry.get("burdens", ()):
         speed.burdens.mean[row, burden] = mean / _PARTS
         speed.burdens.weight[row, burden] = weight
+
+
+def _are_rows(rows: Any, width: int, most: int) -> bool:
+    """Tell whether these are rows of whole numbers, the first of each below `most`."""
+    return isinstance(rows, list) and all(
+        isinstance(row, list) and len(row) == width and all(map(_is_whole, row)) and 0 <= row[0] < most for row in rows
+    )
+
+
+def _is_whole(value: Any) -> bool:
+    # More than a float holds to the last digit none of them is.
+    return isinstance(value, int) and abs(value) < 1 << 53
 
 
 def _tables(speed: Speed) -> tuple[LoadMeans, LoadMeans, LoadMeans]:

@@ -68,6 +68,11 @@ class Roster:
                 self.limits[row] = fact.power_limit_w
         return rows
 
+    def model_names(self) -> list[str]:
+        """Return the model of each card, "" if nobody says it."""
+        names = ["", *self._model_numbers]
+        return [names[number + 1] for number in self.models.tolist()]
+
     def pods_moved(self, pods: Mapping[CardKey, str] | None) -> Bools:
         """Tell which cards another pod has than before; none if it is not known who has them."""
         if pods is None:

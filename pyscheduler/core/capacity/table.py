@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,8 +23,8 @@ class CardCapacity:
 
     Attributes
     ----------
-    card
-        Which.
+    card, model
+        Which. The model is "" where nobody says it.
     health, speed, available
         H, I and A, 0 bad to 1 good. A is None where nothing is known.
     score
@@ -44,6 +44,7 @@ class CardCapacity:
     """
 
     card: CardKey
+    model: str
     health: float
     speed: float
     available: float | None
@@ -65,7 +66,7 @@ class CapacityTable:
     ----------
     rows
         The place of each card in the arrays.
-    health, speed, available, score, excluded, state, since, age_s, confidence
+    models, health, speed, available, score, excluded, state, since, age_s, confidence
         As in `CardCapacity`; NaN stands for None.
     reasons
         What the sentences are made of.
@@ -76,6 +77,7 @@ class CapacityTable:
     """
 
     rows: Mapping[CardKey, int]
+    models: Sequence[str]
     health: Floats
     speed: Floats
     available: Floats
@@ -104,6 +106,7 @@ class CapacityTable:
     def _card(self, key: CardKey, row: int) -> CardCapacity:
         return CardCapacity(
             card=key,
+            model=self.models[row],
             health=float(self.health[row]),
             speed=float(self.speed[row]),
             available=_known(self.available[row]),

@@ -9,8 +9,8 @@ from typing import Protocol
 
 from pyscheduler.core.evictions.units import Unit, Units, in_order, is_leaving
 from pyscheduler.core.holdings import Holding, HoldingState
-from pyscheduler.core.model import InUse, NodeFacts, PodUid
-from pyscheduler.core.node import NodeState
+from pyscheduler.core.model import InUse, PodUid
+from pyscheduler.core.node import NodeState, located
 
 __all__ = ["Load", "Preempting", "Trial", "at_most"]
 
@@ -144,7 +144,7 @@ class Trial:
         if held is None:
             going = (uid for uid, unit in self._load.unit_of.items() if unit in victims and unit in self._may_go)
             return self._load.without(self._gone.union(going))
-        return _state(self._load.state.facts, held)
+        return located(self._load.state.facts, held)
 
     def held(self, victims: Collection[Unit]) -> int | None:
         """Return the mask of the GPUs that are held when these are gone; None where it is not that simple."""
@@ -162,18 +162,3 @@ def at_most(held: Holding, reported: InUse) -> int:
     if held.uid not in reported:
         return held.count
     return max(held.count, len({*held.gpus, *reported[held.uid]}))
-
-
-def _state(facts: NodeFacts, held_mask: int) -> NodeState:
-    """Return the state of a node where these GPUs are held and no others."""
-    assert facts.machine is not None
-    healthy = facts.machine.healthy
-    free_mask = healthy & ~held_mask
-    return NodeState(
-        facts,
-        present=True,
-        free=min(free_mask.bit_count(), max(0, facts.allocatable - held_mask.bit_count())),
-        free_mask=free_mask,
-        count_only=facts.allocatable < healthy.bit_count(),
-        held_mask=held_mask,
-    )

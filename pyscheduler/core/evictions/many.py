@@ -103,7 +103,7 @@ class _Site:
         self._count = count
         self._most = most
         facts = load.state.facts
-        alike = (facts.machine.table, facts.machine.healthy, facts.allocatable) if facts.machine else ()
+        alike = (facts.machine.table, facts.machine.healthy, facts.allocatable, facts.cards) if facts.machine else ()
         self._known = known.setdefault(alike, {})
         self.units = self._trial.units
 

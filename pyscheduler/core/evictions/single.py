@@ -45,12 +45,14 @@ class Preemptor:
 
     def key(self, state: NodeState) -> Key | None:
         """Return the rank of a node in this state, None if the pod does not fit."""
-        machine = state.facts.machine
-        what = (machine.table, machine.healthy) if machine else ()
-        kind = what, state.facts.allocatable, state.free, state.free_mask, state.count_only
+        kind = state.kind
         if kind not in self.keys:
             self.keys[kind] = state.key(self.shape)
         return self.keys[kind]
+
+    def lacking(self, state: NodeState) -> int:
+        """Return how many GPUs more than are free it needs, by their number."""
+        return self.shape.gpus - state.open_to(self.shape.limits)[0]
 
     def cost(self, unit: Unit) -> Cost:
         """Return what it costs that a unit goes."""
@@ -136,7 +138,7 @@ class Single:
             found = self._found[kind]
             return found.cost if found else None
         if not self.load.passing and not kind.protected:
-            lacking = pod.shape.gpus - self.load.state.free
+            lacking = pod.lacking(self.load.state)
             return self._queue.least(lacking, pod.priority) if lacking > 0 else NO_COST
         if kind not in self._bounds:
             self._bounds[kind] = self._bound_beside(pod)
@@ -157,7 +159,7 @@ class Single:
 
     def _bound_beside(self, pod: Preemptor) -> Cost | None:
         """Return the bound where some pods are protected, or GPUs are on their way or held for others."""
-        load, lacking, staying = self.load, pod.shape.gpus - self.load.state.free, []
+        load, lacking, staying = self.load, pod.lacking(self.load.state), []
         for held in load.passing:
             if pod.passes_over(held):
                 lacking -= at_most(held, load.state.facts.in_use or {})
@@ -224,7 +226,7 @@ class _Search:
     def _evictions(self, units: Sequence[Unit], floor: int) -> list[tuple[Cost, tuple[Unit, ...]]]:
         """Return the sets of these units that have enough GPUs by number, the cheapest first."""
         sizes: Mapping[Unit, int] = self._trial.sizes
-        lacking = self._pod.shape.gpus - self._trial.state(()).free
+        lacking = self._pod.lacking(self._trial.state(()))
         costs, sets, gpus = [NO_COST], [tuple[Unit, ...]()], [0]
         for unit in units:
             cost, size = self._pod.cost(unit), sizes[unit]

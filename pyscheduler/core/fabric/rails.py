@@ -26,14 +26,15 @@ def rails(states: Sequence[NodeState], pods: Sequence[int], shape: Shape, floor:
     """
     common = ~0
     for state in states:
-        common &= state.free_mask
+        common &= state.open_to(shape.limits)[1]
     # Nodes of a gang are often alike.
     picked: dict[tuple[object, ...], tuple[int, ...]] = {}
     for state, count in zip(states, pods, strict=True):
         machine = state.facts.machine
-        alike = machine and (machine.table, machine.healthy), state.free_mask, state.count_only, count
+        free_mask = state.open_to(shape.limits)[1]
+        alike = machine and (machine.table, machine.healthy), free_mask, state.facts.cards, state.count_only, count
         if alike not in picked:
-            picked[alike] = _picked(state, count, shape, floor, common if len(states) > 1 else state.free_mask)
+            picked[alike] = _picked(state, count, shape, floor, common if len(states) > 1 else free_mask)
         yield picked[alike]
 
 
@@ -44,13 +45,21 @@ def _picked(state: NodeState, pods: int, shape: Shape, floor: int, preferred: in
     if pods == 1 and floor == 0:
         choice = state.choose(shape)
         return (choice.mask,) if choice else (0,)
-    best = state.offer(machine, state.free_mask, shape).pick(pods, floor)
-    aligned = state.offer(machine, preferred, shape)
-    if preferred != state.free_mask and _room(aligned.at, floor) >= pods:
-        same = aligned.pick(pods, floor)
-        if worth_of(machine.table, sum(same)).key == worth_of(machine.table, sum(best)).key:
-            return same
-    return best
+    free_mask = state.open_to(shape.limits)[1]
+    best = state.offer(machine, free_mask, shape).pick(pods, floor)
+
+    def as_good(mask: int) -> tuple[int, ...]:
+        """Return sets of these GPUs alone that are worth as much as the best, none if there are none."""
+        offer = state.offer(machine, mask, shape)
+        if _room(offer.at, floor) < pods:
+            return ()
+        found = offer.pick(pods, floor)
+        return found if worth_of(machine.table, sum(found)).key == worth_of(machine.table, sum(best)).key else ()
+
+    # Those of the fastest cards, and of these those that the other nodes have, too.
+    fast = next(filter(as_good, [free_mask & within for _, within in state.facts.cards.paces]), free_mask)
+    best = as_good(fast) if fast != free_mask else best
+    return as_good(preferred & fast) or best if preferred & fast != free_mask else best
 
 
 def _room(at: Sequence[tuple[int, int]], floor: int) -> int:

@@ -20,7 +20,7 @@ from pyscheduler.core.explain import plural
 from pyscheduler.core.fabric.merge_tree import MergeTree
 from pyscheduler.core.gangs.levels import at_positions, level_names, numbers
 from pyscheduler.core.gangs.packing import pack, spread
-from pyscheduler.core.job import Job, Refusal, Selection
+from pyscheduler.core.job import Capacity, Job, Refusal, Selection
 from pyscheduler.core.request import Shape
 from pyscheduler.core.selector import Ints, fits, select
 
@@ -91,6 +91,10 @@ def place(cluster: Cluster, job: Job, division: Division, among: Among) -> Selec
         if level not in names:
             # It says which levels are known.
             return select(cluster, replace(job, required_level=level), among.eligible, among.room)
+    if job.limits.capacity is Capacity.PREFER:
+        # Without the cards that are left out, where that is possible.
+        strict = job.with_capacity(Capacity.REQUIRE)
+        job = strict if _search(cluster, strict, division, among) else job.with_capacity(Capacity.IGNORE)
     found = _search(cluster, job, division, among)
     if found is not None:
         return _filled(cluster, division, found, among)

@@ -130,9 +130,7 @@ class Maker:
         """Return the nodes as they are when pods have these sets."""
         states: dict[int, NodeState] = {}
         for each in found.pods:
-            state = states.get(each.node, self._cluster.state(each.node))
-            free, held = state.free_mask & ~each.mask, state.held_mask | each.mask
-            states[each.node] = replace(state, free=max(0, state.free - gpus), free_mask=free, held_mask=held)
+            states[each.node] = states.get(each.node, self._cluster.state(each.node)).taking(each.mask, gpus)
         return states
 
     def _jobs(
@@ -188,7 +186,7 @@ class Maker:
 
     def _seat(self, plan: Plan, kind: Kind, found: Selection, ranks: Mapping[PodUid, int], now: float) -> Plan:
         placement = self._chooser.of_job(found)
-        taken = zip(kind.members, found.pods, self._seating.seated(found.pods, kind.shape.gpus), strict=False)
+        taken = zip(kind.members, found.pods, self._seating.seated(found.pods, kind.shape), strict=False)
         for member, each, (node, gpus) in taken:
             said = {**placement, "advisory": self._chooser.is_advisory(node, each.mask), "group": str(plan.gang)}
             plan = self._plans.hold(plan, [Seat(member.pod, node, gpus, ranks[member.pod.uid], said)], now)

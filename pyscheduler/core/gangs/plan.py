@@ -17,8 +17,11 @@ from pyscheduler.core.cluster import Cluster
 from pyscheduler.core.gangs.membership import GangKey
 from pyscheduler.core.gangs.roster import Member
 from pyscheduler.core.holdings import Holding, HoldingState
+from pyscheduler.core.job import NO_LIMITS
 from pyscheduler.core.model import PodRequest, PodUid
 from pyscheduler.core.node import NodeState
+from pyscheduler.core.request import Shape
+from pyscheduler.core.settings import shape_of_pod
 
 __all__ = ["PLAN_S", "Plan", "Plans", "Seat", "rank_of"]
 
@@ -178,11 +181,12 @@ class Plans:
         state, machine = self._cluster.state(seat.node), self._cluster.state(seat.node).facts.machine
         if not state.present:
             return False
-        alone = self._cluster.state_without(seat.node, {uid})
+        alone, shape = self._cluster.state_without(seat.node, {uid}), shape_of_pod(seat.pod)
+        free, free_mask = alone.open_to(shape.limits if isinstance(shape, Shape) else NO_LIMITS)
         if alone.count_only or machine is None:
-            return alone.free >= held.count
+            return free >= held.count
         mask = machine.mask_of(seat.gpus)
-        return mask.bit_count() == held.count and alone.free_mask & mask == mask and alone.free >= held.count
+        return mask.bit_count() == held.count and free_mask & mask == mask and free >= held.count
 
     def is_whole(self, plan: Plan) -> bool:
         """Tell whether every member still has what the plan gives it."""

@@ -212,10 +212,10 @@ class Seating:
                 return select(self._cluster, apart, eligible & nodes, room)
         return select(self._cluster, replace(job, required_level=within or job.required_level), eligible, room)
 
-    def seated(self, sets: Sequence[PodSet], gpus: int) -> Iterator[tuple[int, tuple[str, ...]]]:
+    def seated(self, sets: Sequence[PodSet], shape: Shape) -> Iterator[tuple[int, tuple[str, ...]]]:
         """Yield node and GPUs of each set; what is yielded has to be held before the next is asked for."""
         for each in sets:
-            yield each.node, self._chooser.handles(each.node, each.mask, gpus)
+            yield each.node, self._chooser.handles(each.node, each.mask, shape)
 
     # -- inside -------------------------------------------------------------------------------------------------------
 

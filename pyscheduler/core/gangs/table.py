@@ -37,6 +37,8 @@ class Row:
         Handles in ring order.
     bottleneck
         The weakest link between two of them, None for one GPU and where it is not known.
+    relative_speed
+        Speed of the slowest of them by that of its peers, 1.0 is as fast; None where it is not known. As of when the table was made.
     """
 
     rank: int
@@ -45,6 +47,7 @@ class Row:
     node: str
     gpus: tuple[str, ...]
     bottleneck: str | None
+    relative_speed: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +150,8 @@ class Tables:
         if machine is not None and mask.bit_count() == len(gpus):
             gpus = tuple(machine.handle(index) for index in machine.table.ring_order(mask))
             bottleneck = worth_of(machine.table, mask).bottleneck
-        return Row(rank, member.pod.name, member.host, self._cluster.table.names[held.node], gpus, bottleneck)
+        speed = self._cluster.relative_speed(held.node, gpus)
+        return Row(rank, member.pod.name, member.host, self._cluster.table.names[held.node], gpus, bottleneck, speed)
 
 
 def _owner(seats: Sequence[_Seat]) -> OwnerRef:

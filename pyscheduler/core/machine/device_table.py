@@ -57,7 +57,7 @@ class _Search(Protocol):
 
     def offer(self, free: int, k: int, rules: Rules | None) -> Offer: ...
 
-    def describe(self, mask: int) -> Choice: ...
+    def describe(self, mask: int, free: int = 0) -> Choice: ...
 
     def ring_order(self, mask: int) -> tuple[int, ...]: ...
 
@@ -124,9 +124,9 @@ class DeviceTable:
         query: object = (free, k) if ruled is None else (free, k, ruled)
         return _cached(self._offers, query, lambda: self._search.offer(free, k, ruled))
 
-    def describe(self, mask: int) -> Choice:
-        """Return what any set of at least one GPU is worth, admitted or not."""
-        return self._search.describe(mask)
+    def describe(self, mask: int, free: int = 0) -> Choice:
+        """Return what any set of at least one GPU is worth, admitted or not; a single GPU by what it takes from those of `free`."""
+        return self._search.describe(mask, free)
 
     def ring_order(self, mask: int) -> tuple[int, ...]:
         """Return the GPUs of a set in the order of its best ring; by index where no ring is known.
@@ -150,7 +150,7 @@ class DeviceTable:
 
     def _ruled(self, limits: Limits, healthy: int | None) -> Rules | None:
         """Return the limits as this machine understands them, None if there are none."""
-        if limits is NO_LIMITS or limits == NO_LIMITS:
+        if limits.admit_any_set:
             return None
         # Which GPUs are healthy matters to NICs only.
         counted = healthy if limits.near_nic is not None else None

@@ -404,7 +404,7 @@ type Gpu struct {
 	Id      string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Uuid    string                 `protobuf:"bytes,2,opt,name=uuid,proto3" json:"uuid,omitempty"`
 	Healthy bool                   `protobuf:"varint,3,opt,name=healthy,proto3" json:"healthy,omitempty"`
-	// free, reserved, doubtful, bound, releasing, foreign or unhealthy.
+	// free, reserved, doubtful, bound, releasing, foreign, unhealthy, or left-out: slow or faulty, and not handed out.
 	State string `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`
 	// UID of the pod that holds it; empty if none or not known.
 	PodUid        string `protobuf:"bytes,5,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
@@ -571,8 +571,10 @@ type Holding struct {
 	AgeSeconds float64 `protobuf:"fixed64,7,opt,name=age_seconds,json=ageSeconds,proto3" json:"age_seconds,omitempty"`
 	Gpus       uint32  `protobuf:"varint,8,opt,name=gpus,proto3" json:"gpus,omitempty"`
 	// Ids of the GPUs held; empty if only their number is known.
-	GpuIds        []string `protobuf:"bytes,9,rep,name=gpu_ids,json=gpuIds,proto3" json:"gpu_ids,omitempty"`
-	Attempt       uint64   `protobuf:"varint,10,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	GpuIds  []string `protobuf:"bytes,9,rep,name=gpu_ids,json=gpuIds,proto3" json:"gpu_ids,omitempty"`
+	Attempt uint64   `protobuf:"varint,10,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// Speed of the slowest of these GPUs by the median of its peers, 1.0 is as fast; absent where it is not known.
+	RelativeSpeed *float64 `protobuf:"fixed64,11,opt,name=relative_speed,json=relativeSpeed,proto3,oneof" json:"relative_speed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -673,6 +675,13 @@ func (x *Holding) GetGpuIds() []string {
 func (x *Holding) GetAttempt() uint64 {
 	if x != nil {
 		return x.Attempt
+	}
+	return 0
+}
+
+func (x *Holding) GetRelativeSpeed() float64 {
+	if x != nil && x.RelativeSpeed != nil {
+		return *x.RelativeSpeed
 	}
 	return 0
 }
@@ -849,6 +858,486 @@ func (x *Refusal) GetAgeSeconds() float64 {
 	return 0
 }
 
+type ListCardsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only cards of the node of this name; of all nodes if empty.
+	Node string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// Only cards that are not handed out, those that are suspect or on probation, and those with a fault or a warning (H below 1).
+	OnlyBad bool `protobuf:"varint,2,opt,name=only_bad,json=onlyBad,proto3" json:"only_bad,omitempty"`
+	// At most so many cards; 0, or more than 5,000: 5,000.
+	PageSize uint32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// next_page_token of the page before; empty for the first.
+	PageToken     string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListCardsRequest) Reset() {
+	*x = ListCardsRequest{}
+	mi := &file_pyscheduler_v1_inspect_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListCardsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListCardsRequest) ProtoMessage() {}
+
+func (x *ListCardsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pyscheduler_v1_inspect_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListCardsRequest.ProtoReflect.Descriptor instead.
+func (*ListCardsRequest) Descriptor() ([]byte, []int) {
+	return file_pyscheduler_v1_inspect_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ListCardsRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *ListCardsRequest) GetOnlyBad() bool {
+	if x != nil {
+		return x.OnlyBad
+	}
+	return false
+}
+
+func (x *ListCardsRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListCardsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+type ListCardsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Not set where the service is not told of a Prometheus (metrics.url).
+	Status *CapacityStatus `protobuf:"bytes,1,opt,name=status,proto3" json:"status,omitempty"`
+	Cards  []*Card         `protobuf:"bytes,2,rep,name=cards,proto3" json:"cards,omitempty"`
+	// Empty with the last page.
+	NextPageToken string `protobuf:"bytes,3,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListCardsResponse) Reset() {
+	*x = ListCardsResponse{}
+	mi := &file_pyscheduler_v1_inspect_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListCardsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListCardsResponse) ProtoMessage() {}
+
+func (x *ListCardsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pyscheduler_v1_inspect_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListCardsResponse.ProtoReflect.Descriptor instead.
+func (*ListCardsResponse) Descriptor() ([]byte, []int) {
+	return file_pyscheduler_v1_inspect_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ListCardsResponse) GetStatus() *CapacityStatus {
+	if x != nil {
+		return x.Status
+	}
+	return nil
+}
+
+func (x *ListCardsResponse) GetCards() []*Card {
+	if x != nil {
+		return x.Cards
+	}
+	return nil
+}
+
+func (x *ListCardsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+type CapacityStatus struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// layered or classic.
+	Mode string `protobuf:"bytes,1,opt,name=mode,proto3" json:"mode,omitempty"`
+	// Address of Prometheus.
+	Url string `protobuf:"bytes,2,opt,name=url,proto3" json:"url,omitempty"`
+	// False until the first poll is over.
+	Polled bool `protobuf:"varint,3,opt,name=polled,proto3" json:"polled,omitempty"`
+	// True while so many cards are silent at once that states stand still.
+	Frozen bool `protobuf:"varint,4,opt,name=frozen,proto3" json:"frozen,omitempty"`
+	// Models of which so many cards look slow that not all of those are kept out.
+	OpenBreakers []string `protobuf:"bytes,5,rep,name=open_breakers,json=openBreakers,proto3" json:"open_breakers,omitempty"`
+	// Age of the newest sample of any card; not set before the first.
+	AgeSeconds *float64 `protobuf:"fixed64,6,opt,name=age_seconds,json=ageSeconds,proto3,oneof" json:"age_seconds,omitempty"`
+	// What was wrong with the last poll, one sentence each.
+	Problems []string `protobuf:"bytes,7,rep,name=problems,proto3" json:"problems,omitempty"`
+	// All cards, whatever the request leaves out.
+	Counts        []*CardCount `protobuf:"bytes,8,rep,name=counts,proto3" json:"counts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CapacityStatus) Reset() {
+	*x = CapacityStatus{}
+	mi := &file_pyscheduler_v1_inspect_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CapacityStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CapacityStatus) ProtoMessage() {}
+
+func (x *CapacityStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_pyscheduler_v1_inspect_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CapacityStatus.ProtoReflect.Descriptor instead.
+func (*CapacityStatus) Descriptor() ([]byte, []int) {
+	return file_pyscheduler_v1_inspect_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *CapacityStatus) GetMode() string {
+	if x != nil {
+		return x.Mode
+	}
+	return ""
+}
+
+func (x *CapacityStatus) GetUrl() string {
+	if x != nil {
+		return x.Url
+	}
+	return ""
+}
+
+func (x *CapacityStatus) GetPolled() bool {
+	if x != nil {
+		return x.Polled
+	}
+	return false
+}
+
+func (x *CapacityStatus) GetFrozen() bool {
+	if x != nil {
+		return x.Frozen
+	}
+	return false
+}
+
+func (x *CapacityStatus) GetOpenBreakers() []string {
+	if x != nil {
+		return x.OpenBreakers
+	}
+	return nil
+}
+
+func (x *CapacityStatus) GetAgeSeconds() float64 {
+	if x != nil && x.AgeSeconds != nil {
+		return *x.AgeSeconds
+	}
+	return 0
+}
+
+func (x *CapacityStatus) GetProblems() []string {
+	if x != nil {
+		return x.Problems
+	}
+	return nil
+}
+
+func (x *CapacityStatus) GetCounts() []*CardCount {
+	if x != nil {
+		return x.Counts
+	}
+	return nil
+}
+
+type CardCount struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty where nobody says it.
+	Model string `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
+	// As in Card.
+	State string `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
+	Cards uint32 `protobuf:"varint,3,opt,name=cards,proto3" json:"cards,omitempty"`
+	// Those of them that are not handed out.
+	Excluded      uint32 `protobuf:"varint,4,opt,name=excluded,proto3" json:"excluded,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CardCount) Reset() {
+	*x = CardCount{}
+	mi := &file_pyscheduler_v1_inspect_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CardCount) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CardCount) ProtoMessage() {}
+
+func (x *CardCount) ProtoReflect() protoreflect.Message {
+	mi := &file_pyscheduler_v1_inspect_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CardCount.ProtoReflect.Descriptor instead.
+func (*CardCount) Descriptor() ([]byte, []int) {
+	return file_pyscheduler_v1_inspect_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *CardCount) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *CardCount) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *CardCount) GetCards() uint32 {
+	if x != nil {
+		return x.Cards
+	}
+	return 0
+}
+
+func (x *CardCount) GetExcluded() uint32 {
+	if x != nil {
+		return x.Excluded
+	}
+	return 0
+}
+
+type Card struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Node  string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Uuid  string                 `protobuf:"bytes,2,opt,name=uuid,proto3" json:"uuid,omitempty"`
+	// MIG instance; empty for a whole card.
+	Mig string `protobuf:"bytes,3,opt,name=mig,proto3" json:"mig,omitempty"`
+	// Empty where nobody says it.
+	Model string `protobuf:"bytes,4,opt,name=model,proto3" json:"model,omitempty"`
+	// H, I and A, 0 bad to 1 good; A is not set where nothing is known.
+	Health    float64  `protobuf:"fixed64,5,opt,name=health,proto3" json:"health,omitempty"`
+	Speed     float64  `protobuf:"fixed64,6,opt,name=speed,proto3" json:"speed,omitempty"`
+	Available *float64 `protobuf:"fixed64,7,opt,name=available,proto3,oneof" json:"available,omitempty"`
+	// What it is ranked by.
+	Score float64 `protobuf:"fixed64,8,opt,name=score,proto3" json:"score,omitempty"`
+	// Its speed by the median of its peers; not set where it is not known.
+	RelativeSpeed *float64 `protobuf:"fixed64,9,opt,name=relative_speed,json=relativeSpeed,proto3,oneof" json:"relative_speed,omitempty"`
+	// unknown, healthy, suspect, degraded, probation or failed.
+	State string `protobuf:"bytes,10,opt,name=state,proto3" json:"state,omitempty"`
+	// When it entered the state, in Unix seconds; not set where it has been in it from the beginning.
+	Since *float64 `protobuf:"fixed64,11,opt,name=since,proto3,oneof" json:"since,omitempty"`
+	// True if it is not handed out.
+	Excluded bool `protobuf:"varint,12,opt,name=excluded,proto3" json:"excluded,omitempty"`
+	// Why, one sentence.
+	Evidence string `protobuf:"bytes,13,opt,name=evidence,proto3" json:"evidence,omitempty"`
+	// Age of its newest sample; not set without any.
+	AgeSeconds *float64 `protobuf:"fixed64,14,opt,name=age_seconds,json=ageSeconds,proto3,oneof" json:"age_seconds,omitempty"`
+	// How much is known of its speed, 0 to 1.
+	Confidence    float64 `protobuf:"fixed64,15,opt,name=confidence,proto3" json:"confidence,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Card) Reset() {
+	*x = Card{}
+	mi := &file_pyscheduler_v1_inspect_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Card) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Card) ProtoMessage() {}
+
+func (x *Card) ProtoReflect() protoreflect.Message {
+	mi := &file_pyscheduler_v1_inspect_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Card.ProtoReflect.Descriptor instead.
+func (*Card) Descriptor() ([]byte, []int) {
+	return file_pyscheduler_v1_inspect_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *Card) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *Card) GetUuid() string {
+	if x != nil {
+		return x.Uuid
+	}
+	return ""
+}
+
+func (x *Card) GetMig() string {
+	if x != nil {
+		return x.Mig
+	}
+	return ""
+}
+
+func (x *Card) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *Card) GetHealth() float64 {
+	if x != nil {
+		return x.Health
+	}
+	return 0
+}
+
+func (x *Card) GetSpeed() float64 {
+	if x != nil {
+		return x.Speed
+	}
+	return 0
+}
+
+func (x *Card) GetAvailable() float64 {
+	if x != nil && x.Available != nil {
+		return *x.Available
+	}
+	return 0
+}
+
+func (x *Card) GetScore() float64 {
+	if x != nil {
+		return x.Score
+	}
+	return 0
+}
+
+func (x *Card) GetRelativeSpeed() float64 {
+	if x != nil && x.RelativeSpeed != nil {
+		return *x.RelativeSpeed
+	}
+	return 0
+}
+
+func (x *Card) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *Card) GetSince() float64 {
+	if x != nil && x.Since != nil {
+		return *x.Since
+	}
+	return 0
+}
+
+func (x *Card) GetExcluded() bool {
+	if x != nil {
+		return x.Excluded
+	}
+	return false
+}
+
+func (x *Card) GetEvidence() string {
+	if x != nil {
+		return x.Evidence
+	}
+	return ""
+}
+
+func (x *Card) GetAgeSeconds() float64 {
+	if x != nil && x.AgeSeconds != nil {
+		return *x.AgeSeconds
+	}
+	return 0
+}
+
+func (x *Card) GetConfidence() float64 {
+	if x != nil {
+		return x.Confidence
+	}
+	return 0
+}
+
 var File_pyscheduler_v1_inspect_proto protoreflect.FileDescriptor
 
 const file_pyscheduler_v1_inspect_proto_rawDesc = "" +
@@ -895,7 +1384,7 @@ const file_pyscheduler_v1_inspect_proto_rawDesc = "" +
 	"\apod_uid\x18\x05 \x01(\tR\x06podUid\"\x15\n" +
 	"\x13ListHoldingsRequest\"K\n" +
 	"\x14ListHoldingsResponse\x123\n" +
-	"\bholdings\x18\x01 \x03(\v2\x17.pyscheduler.v1.HoldingR\bholdings\"\xfe\x01\n" +
+	"\bholdings\x18\x01 \x03(\v2\x17.pyscheduler.v1.HoldingR\bholdings\"\xbd\x02\n" +
 	"\aHolding\x12\x17\n" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
@@ -908,7 +1397,9 @@ const file_pyscheduler_v1_inspect_proto_rawDesc = "" +
 	"\x04gpus\x18\b \x01(\rR\x04gpus\x12\x17\n" +
 	"\agpu_ids\x18\t \x03(\tR\x06gpuIds\x12\x18\n" +
 	"\aattempt\x18\n" +
-	" \x01(\x04R\aattempt\"\x15\n" +
+	" \x01(\x04R\aattempt\x12*\n" +
+	"\x0erelative_speed\x18\v \x01(\x01H\x00R\rrelativeSpeed\x88\x01\x01B\x11\n" +
+	"\x0f_relative_speed\"\x15\n" +
 	"\x13ListRefusalsRequest\"K\n" +
 	"\x14ListRefusalsResponse\x123\n" +
 	"\brefusals\x18\x01 \x03(\v2\x17.pyscheduler.v1.RefusalR\brefusals\"\xc1\x01\n" +
@@ -922,12 +1413,64 @@ const file_pyscheduler_v1_inspect_proto_rawDesc = "" +
 	"generation\x18\x06 \x01(\x04R\n" +
 	"generation\x12\x1f\n" +
 	"\vage_seconds\x18\a \x01(\x01R\n" +
-	"ageSeconds2\xe0\x02\n" +
+	"ageSeconds\"}\n" +
+	"\x10ListCardsRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x19\n" +
+	"\bonly_bad\x18\x02 \x01(\bR\aonlyBad\x12\x1b\n" +
+	"\tpage_size\x18\x03 \x01(\rR\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x04 \x01(\tR\tpageToken\"\x9f\x01\n" +
+	"\x11ListCardsResponse\x126\n" +
+	"\x06status\x18\x01 \x01(\v2\x1e.pyscheduler.v1.CapacityStatusR\x06status\x12*\n" +
+	"\x05cards\x18\x02 \x03(\v2\x14.pyscheduler.v1.CardR\x05cards\x12&\n" +
+	"\x0fnext_page_token\x18\x03 \x01(\tR\rnextPageToken\"\x90\x02\n" +
+	"\x0eCapacityStatus\x12\x12\n" +
+	"\x04mode\x18\x01 \x01(\tR\x04mode\x12\x10\n" +
+	"\x03url\x18\x02 \x01(\tR\x03url\x12\x16\n" +
+	"\x06polled\x18\x03 \x01(\bR\x06polled\x12\x16\n" +
+	"\x06frozen\x18\x04 \x01(\bR\x06frozen\x12#\n" +
+	"\ropen_breakers\x18\x05 \x03(\tR\fopenBreakers\x12$\n" +
+	"\vage_seconds\x18\x06 \x01(\x01H\x00R\n" +
+	"ageSeconds\x88\x01\x01\x12\x1a\n" +
+	"\bproblems\x18\a \x03(\tR\bproblems\x121\n" +
+	"\x06counts\x18\b \x03(\v2\x19.pyscheduler.v1.CardCountR\x06countsB\x0e\n" +
+	"\f_age_seconds\"i\n" +
+	"\tCardCount\x12\x14\n" +
+	"\x05model\x18\x01 \x01(\tR\x05model\x12\x14\n" +
+	"\x05state\x18\x02 \x01(\tR\x05state\x12\x14\n" +
+	"\x05cards\x18\x03 \x01(\rR\x05cards\x12\x1a\n" +
+	"\bexcluded\x18\x04 \x01(\rR\bexcluded\"\xd3\x03\n" +
+	"\x04Card\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
+	"\x04uuid\x18\x02 \x01(\tR\x04uuid\x12\x10\n" +
+	"\x03mig\x18\x03 \x01(\tR\x03mig\x12\x14\n" +
+	"\x05model\x18\x04 \x01(\tR\x05model\x12\x16\n" +
+	"\x06health\x18\x05 \x01(\x01R\x06health\x12\x14\n" +
+	"\x05speed\x18\x06 \x01(\x01R\x05speed\x12!\n" +
+	"\tavailable\x18\a \x01(\x01H\x00R\tavailable\x88\x01\x01\x12\x14\n" +
+	"\x05score\x18\b \x01(\x01R\x05score\x12*\n" +
+	"\x0erelative_speed\x18\t \x01(\x01H\x01R\rrelativeSpeed\x88\x01\x01\x12\x14\n" +
+	"\x05state\x18\n" +
+	" \x01(\tR\x05state\x12\x19\n" +
+	"\x05since\x18\v \x01(\x01H\x02R\x05since\x88\x01\x01\x12\x1a\n" +
+	"\bexcluded\x18\f \x01(\bR\bexcluded\x12\x1a\n" +
+	"\bevidence\x18\r \x01(\tR\bevidence\x12$\n" +
+	"\vage_seconds\x18\x0e \x01(\x01H\x03R\n" +
+	"ageSeconds\x88\x01\x01\x12\x1e\n" +
+	"\n" +
+	"confidence\x18\x0f \x01(\x01R\n" +
+	"confidenceB\f\n" +
+	"\n" +
+	"_availableB\x11\n" +
+	"\x0f_relative_speedB\b\n" +
+	"\x06_sinceB\x0e\n" +
+	"\f_age_seconds2\xb2\x03\n" +
 	"\aInspect\x12M\n" +
 	"\bGetState\x12\x1f.pyscheduler.v1.GetStateRequest\x1a .pyscheduler.v1.GetStateResponse\x12P\n" +
 	"\tListNodes\x12 .pyscheduler.v1.ListNodesRequest\x1a!.pyscheduler.v1.ListNodesResponse\x12Y\n" +
 	"\fListHoldings\x12#.pyscheduler.v1.ListHoldingsRequest\x1a$.pyscheduler.v1.ListHoldingsResponse\x12Y\n" +
-	"\fListRefusals\x12#.pyscheduler.v1.ListRefusalsRequest\x1a$.pyscheduler.v1.ListRefusalsResponseB=Z;pyscheduler.io/plugin-shim/gen/pyscheduler/v1;pyschedulerv1b\x06proto3"
+	"\fListRefusals\x12#.pyscheduler.v1.ListRefusalsRequest\x1a$.pyscheduler.v1.ListRefusalsResponse\x12P\n" +
+	"\tListCards\x12 .pyscheduler.v1.ListCardsRequest\x1a!.pyscheduler.v1.ListCardsResponseB=Z;pyscheduler.io/plugin-shim/gen/pyscheduler/v1;pyschedulerv1b\x06proto3"
 
 var (
 	file_pyscheduler_v1_inspect_proto_rawDescOnce sync.Once
@@ -941,7 +1484,7 @@ func file_pyscheduler_v1_inspect_proto_rawDescGZIP() []byte {
 	return file_pyscheduler_v1_inspect_proto_rawDescData
 }
 
-var file_pyscheduler_v1_inspect_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_pyscheduler_v1_inspect_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_pyscheduler_v1_inspect_proto_goTypes = []any{
 	(*GetStateRequest)(nil),      // 0: pyscheduler.v1.GetStateRequest
 	(*GetStateResponse)(nil),     // 1: pyscheduler.v1.GetStateResponse
@@ -955,25 +1498,35 @@ var file_pyscheduler_v1_inspect_proto_goTypes = []any{
 	(*ListRefusalsRequest)(nil),  // 9: pyscheduler.v1.ListRefusalsRequest
 	(*ListRefusalsResponse)(nil), // 10: pyscheduler.v1.ListRefusalsResponse
 	(*Refusal)(nil),              // 11: pyscheduler.v1.Refusal
+	(*ListCardsRequest)(nil),     // 12: pyscheduler.v1.ListCardsRequest
+	(*ListCardsResponse)(nil),    // 13: pyscheduler.v1.ListCardsResponse
+	(*CapacityStatus)(nil),       // 14: pyscheduler.v1.CapacityStatus
+	(*CardCount)(nil),            // 15: pyscheduler.v1.CardCount
+	(*Card)(nil),                 // 16: pyscheduler.v1.Card
 }
 var file_pyscheduler_v1_inspect_proto_depIdxs = []int32{
 	4,  // 0: pyscheduler.v1.ListNodesResponse.nodes:type_name -> pyscheduler.v1.Node
 	5,  // 1: pyscheduler.v1.Node.gpus:type_name -> pyscheduler.v1.Gpu
 	8,  // 2: pyscheduler.v1.ListHoldingsResponse.holdings:type_name -> pyscheduler.v1.Holding
 	11, // 3: pyscheduler.v1.ListRefusalsResponse.refusals:type_name -> pyscheduler.v1.Refusal
-	0,  // 4: pyscheduler.v1.Inspect.GetState:input_type -> pyscheduler.v1.GetStateRequest
-	2,  // 5: pyscheduler.v1.Inspect.ListNodes:input_type -> pyscheduler.v1.ListNodesRequest
-	6,  // 6: pyscheduler.v1.Inspect.ListHoldings:input_type -> pyscheduler.v1.ListHoldingsRequest
-	9,  // 7: pyscheduler.v1.Inspect.ListRefusals:input_type -> pyscheduler.v1.ListRefusalsRequest
-	1,  // 8: pyscheduler.v1.Inspect.GetState:output_type -> pyscheduler.v1.GetStateResponse
-	3,  // 9: pyscheduler.v1.Inspect.ListNodes:output_type -> pyscheduler.v1.ListNodesResponse
-	7,  // 10: pyscheduler.v1.Inspect.ListHoldings:output_type -> pyscheduler.v1.ListHoldingsResponse
-	10, // 11: pyscheduler.v1.Inspect.ListRefusals:output_type -> pyscheduler.v1.ListRefusalsResponse
-	8,  // [8:12] is the sub-list for method output_type
-	4,  // [4:8] is the sub-list for method input_type
-	4,  // [4:4] is the sub-list for extension type_name
-	4,  // [4:4] is the sub-list for extension extendee
-	0,  // [0:4] is the sub-list for field type_name
+	14, // 4: pyscheduler.v1.ListCardsResponse.status:type_name -> pyscheduler.v1.CapacityStatus
+	16, // 5: pyscheduler.v1.ListCardsResponse.cards:type_name -> pyscheduler.v1.Card
+	15, // 6: pyscheduler.v1.CapacityStatus.counts:type_name -> pyscheduler.v1.CardCount
+	0,  // 7: pyscheduler.v1.Inspect.GetState:input_type -> pyscheduler.v1.GetStateRequest
+	2,  // 8: pyscheduler.v1.Inspect.ListNodes:input_type -> pyscheduler.v1.ListNodesRequest
+	6,  // 9: pyscheduler.v1.Inspect.ListHoldings:input_type -> pyscheduler.v1.ListHoldingsRequest
+	9,  // 10: pyscheduler.v1.Inspect.ListRefusals:input_type -> pyscheduler.v1.ListRefusalsRequest
+	12, // 11: pyscheduler.v1.Inspect.ListCards:input_type -> pyscheduler.v1.ListCardsRequest
+	1,  // 12: pyscheduler.v1.Inspect.GetState:output_type -> pyscheduler.v1.GetStateResponse
+	3,  // 13: pyscheduler.v1.Inspect.ListNodes:output_type -> pyscheduler.v1.ListNodesResponse
+	7,  // 14: pyscheduler.v1.Inspect.ListHoldings:output_type -> pyscheduler.v1.ListHoldingsResponse
+	10, // 15: pyscheduler.v1.Inspect.ListRefusals:output_type -> pyscheduler.v1.ListRefusalsResponse
+	13, // 16: pyscheduler.v1.Inspect.ListCards:output_type -> pyscheduler.v1.ListCardsResponse
+	12, // [12:17] is the sub-list for method output_type
+	7,  // [7:12] is the sub-list for method input_type
+	7,  // [7:7] is the sub-list for extension type_name
+	7,  // [7:7] is the sub-list for extension extendee
+	0,  // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_pyscheduler_v1_inspect_proto_init() }
@@ -981,13 +1534,16 @@ func file_pyscheduler_v1_inspect_proto_init() {
 	if File_pyscheduler_v1_inspect_proto != nil {
 		return
 	}
+	file_pyscheduler_v1_inspect_proto_msgTypes[8].OneofWrappers = []any{}
+	file_pyscheduler_v1_inspect_proto_msgTypes[14].OneofWrappers = []any{}
+	file_pyscheduler_v1_inspect_proto_msgTypes[16].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pyscheduler_v1_inspect_proto_rawDesc), len(file_pyscheduler_v1_inspect_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   12,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -25,6 +25,7 @@ const (
 	Inspect_ListNodes_FullMethodName    = "/pyscheduler.v1.Inspect/ListNodes"
 	Inspect_ListHoldings_FullMethodName = "/pyscheduler.v1.Inspect/ListHoldings"
 	Inspect_ListRefusals_FullMethodName = "/pyscheduler.v1.Inspect/ListRefusals"
+	Inspect_ListCards_FullMethodName    = "/pyscheduler.v1.Inspect/ListCards"
 )
 
 // InspectClient is the client API for Inspect service.
@@ -41,6 +42,8 @@ type InspectClient interface {
 	ListHoldings(ctx context.Context, in *ListHoldingsRequest, opts ...grpc.CallOption) (*ListHoldingsResponse, error)
 	// ListRefusals returns the pods that were refused and still wait, longest first.
 	ListRefusals(ctx context.Context, in *ListRefusalsRequest, opts ...grpc.CallOption) (*ListRefusalsResponse, error)
+	// ListCards returns what is known of the capacity of cards, sorted by node and UUID, a page at a time. It may take a moment.
+	ListCards(ctx context.Context, in *ListCardsRequest, opts ...grpc.CallOption) (*ListCardsResponse, error)
 }
 
 type inspectClient struct {
@@ -91,6 +94,16 @@ func (c *inspectClient) ListRefusals(ctx context.Context, in *ListRefusalsReques
 	return out, nil
 }
 
+func (c *inspectClient) ListCards(ctx context.Context, in *ListCardsRequest, opts ...grpc.CallOption) (*ListCardsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListCardsResponse)
+	err := c.cc.Invoke(ctx, Inspect_ListCards_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // InspectServer is the server API for Inspect service.
 // All implementations must embed UnimplementedInspectServer
 // for forward compatibility.
@@ -105,6 +118,8 @@ type InspectServer interface {
 	ListHoldings(context.Context, *ListHoldingsRequest) (*ListHoldingsResponse, error)
 	// ListRefusals returns the pods that were refused and still wait, longest first.
 	ListRefusals(context.Context, *ListRefusalsRequest) (*ListRefusalsResponse, error)
+	// ListCards returns what is known of the capacity of cards, sorted by node and UUID, a page at a time. It may take a moment.
+	ListCards(context.Context, *ListCardsRequest) (*ListCardsResponse, error)
 	mustEmbedUnimplementedInspectServer()
 }
 
@@ -126,6 +141,9 @@ func (UnimplementedInspectServer) ListHoldings(context.Context, *ListHoldingsReq
 }
 func (UnimplementedInspectServer) ListRefusals(context.Context, *ListRefusalsRequest) (*ListRefusalsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListRefusals not implemented")
+}
+func (UnimplementedInspectServer) ListCards(context.Context, *ListCardsRequest) (*ListCardsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListCards not implemented")
 }
 func (UnimplementedInspectServer) mustEmbedUnimplementedInspectServer() {}
 func (UnimplementedInspectServer) testEmbeddedByValue()                 {}
@@ -220,6 +238,24 @@ func _Inspect_ListRefusals_Handler(srv interface{}, ctx context.Context, dec fun
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Inspect_ListCards_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListCardsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(InspectServer).ListCards(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Inspect_ListCards_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(InspectServer).ListCards(ctx, req.(*ListCardsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Inspect_ServiceDesc is the grpc.ServiceDesc for Inspect service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -242,6 +278,10 @@ var Inspect_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListRefusals",
 			Handler:    _Inspect_ListRefusals_Handler,
+		},
+		{
+			MethodName: "ListCards",
+			Handler:    _Inspect_ListCards_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

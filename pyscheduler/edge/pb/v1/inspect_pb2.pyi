@@ -97,7 +97,7 @@ class ListHoldingsResponse(_message.Message):
     def __init__(self, holdings: _Optional[_Iterable[_Union[Holding, _Mapping]]] = ...) -> None: ...
 
 class Holding(_message.Message):
-    __slots__ = ("pod_uid", "namespace", "name", "node", "state", "reason", "age_seconds", "gpus", "gpu_ids", "attempt")
+    __slots__ = ("pod_uid", "namespace", "name", "node", "state", "reason", "age_seconds", "gpus", "gpu_ids", "attempt", "relative_speed")
     POD_UID_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -108,6 +108,7 @@ class Holding(_message.Message):
     GPUS_FIELD_NUMBER: _ClassVar[int]
     GPU_IDS_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    RELATIVE_SPEED_FIELD_NUMBER: _ClassVar[int]
     pod_uid: str
     namespace: str
     name: str
@@ -118,7 +119,8 @@ class Holding(_message.Message):
     gpus: int
     gpu_ids: _containers.RepeatedScalarFieldContainer[str]
     attempt: int
-    def __init__(self, pod_uid: _Optional[str] = ..., namespace: _Optional[str] = ..., name: _Optional[str] = ..., node: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., age_seconds: _Optional[float] = ..., gpus: _Optional[int] = ..., gpu_ids: _Optional[_Iterable[str]] = ..., attempt: _Optional[int] = ...) -> None: ...
+    relative_speed: float
+    def __init__(self, pod_uid: _Optional[str] = ..., namespace: _Optional[str] = ..., name: _Optional[str] = ..., node: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., age_seconds: _Optional[float] = ..., gpus: _Optional[int] = ..., gpu_ids: _Optional[_Iterable[str]] = ..., attempt: _Optional[int] = ..., relative_speed: _Optional[float] = ...) -> None: ...
 
 class ListRefusalsRequest(_message.Message):
     __slots__ = ()
@@ -147,3 +149,91 @@ class Refusal(_message.Message):
     generation: int
     age_seconds: float
     def __init__(self, pod_uid: _Optional[str] = ..., namespace: _Optional[str] = ..., name: _Optional[str] = ..., gpus: _Optional[int] = ..., reason: _Optional[str] = ..., generation: _Optional[int] = ..., age_seconds: _Optional[float] = ...) -> None: ...
+
+class ListCardsRequest(_message.Message):
+    __slots__ = ("node", "only_bad", "page_size", "page_token")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    ONLY_BAD_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    only_bad: bool
+    page_size: int
+    page_token: str
+    def __init__(self, node: _Optional[str] = ..., only_bad: _Optional[bool] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class ListCardsResponse(_message.Message):
+    __slots__ = ("status", "cards", "next_page_token")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    CARDS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    status: CapacityStatus
+    cards: _containers.RepeatedCompositeFieldContainer[Card]
+    next_page_token: str
+    def __init__(self, status: _Optional[_Union[CapacityStatus, _Mapping]] = ..., cards: _Optional[_Iterable[_Union[Card, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class CapacityStatus(_message.Message):
+    __slots__ = ("mode", "url", "polled", "frozen", "open_breakers", "age_seconds", "problems", "counts")
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    URL_FIELD_NUMBER: _ClassVar[int]
+    POLLED_FIELD_NUMBER: _ClassVar[int]
+    FROZEN_FIELD_NUMBER: _ClassVar[int]
+    OPEN_BREAKERS_FIELD_NUMBER: _ClassVar[int]
+    AGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    PROBLEMS_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    mode: str
+    url: str
+    polled: bool
+    frozen: bool
+    open_breakers: _containers.RepeatedScalarFieldContainer[str]
+    age_seconds: float
+    problems: _containers.RepeatedScalarFieldContainer[str]
+    counts: _containers.RepeatedCompositeFieldContainer[CardCount]
+    def __init__(self, mode: _Optional[str] = ..., url: _Optional[str] = ..., polled: _Optional[bool] = ..., frozen: _Optional[bool] = ..., open_breakers: _Optional[_Iterable[str]] = ..., age_seconds: _Optional[float] = ..., problems: _Optional[_Iterable[str]] = ..., counts: _Optional[_Iterable[_Union[CardCount, _Mapping]]] = ...) -> None: ...
+
+class CardCount(_message.Message):
+    __slots__ = ("model", "state", "cards", "excluded")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    CARDS_FIELD_NUMBER: _ClassVar[int]
+    EXCLUDED_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    state: str
+    cards: int
+    excluded: int
+    def __init__(self, model: _Optional[str] = ..., state: _Optional[str] = ..., cards: _Optional[int] = ..., excluded: _Optional[int] = ...) -> None: ...
+
+class Card(_message.Message):
+    __slots__ = ("node", "uuid", "mig", "model", "health", "speed", "available", "score", "relative_speed", "state", "since", "excluded", "evidence", "age_seconds", "confidence")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    UUID_FIELD_NUMBER: _ClassVar[int]
+    MIG_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    HEALTH_FIELD_NUMBER: _ClassVar[int]
+    SPEED_FIELD_NUMBER: _ClassVar[int]
+    AVAILABLE_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    RELATIVE_SPEED_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    EXCLUDED_FIELD_NUMBER: _ClassVar[int]
+    EVIDENCE_FIELD_NUMBER: _ClassVar[int]
+    AGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    CONFIDENCE_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    uuid: str
+    mig: str
+    model: str
+    health: float
+    speed: float
+    available: float
+    score: float
+    relative_speed: float
+    state: str
+    since: float
+    excluded: bool
+    evidence: str
+    age_seconds: float
+    confidence: float
+    def __init__(self, node: _Optional[str] = ..., uuid: _Optional[str] = ..., mig: _Optional[str] = ..., model: _Optional[str] = ..., health: _Optional[float] = ..., speed: _Optional[float] = ..., available: _Optional[float] = ..., score: _Optional[float] = ..., relative_speed: _Optional[float] = ..., state: _Optional[str] = ..., since: _Optional[float] = ..., excluded: _Optional[bool] = ..., evidence: _Optional[str] = ..., age_seconds: _Optional[float] = ..., confidence: _Optional[float] = ...) -> None: ...

@@ -55,6 +55,11 @@ class InspectStub:
                 request_serializer=pyscheduler_dot_edge_dot_pb_dot_v1_dot_inspect__pb2.ListRefusalsRequest.SerializeToString,
                 response_deserializer=pyscheduler_dot_edge_dot_pb_dot_v1_dot_inspect__pb2.ListRefusalsResponse.FromString,
                 _registered_method=True)
+        self.ListCards = channel.unary_unary(
+                '/pyscheduler.v1.Inspect/ListCards',
+                request_serializer=pyscheduler_dot_edge_dot_pb_dot_v1_dot_inspect__pb2.ListCardsRequest.SerializeToString,
+                response_deserializer=pyscheduler_dot_edge_dot_pb_dot_v1_dot_inspect__pb2.ListCardsResponse.FromString,
+                _registered_method=True)
 
 
 class InspectServicer:
@@ -89,6 +94,13 @@ class InspectServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListCards(self, request, context):
+        """ListCards returns what is known of the capacity of cards, sorted by node and UUID, a page at a time. It may take a moment.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_InspectServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -111,6 +123,11 @@ def add_InspectServicer_to_server(servicer, server):
                     servicer.ListRefusals,
                     request_deserializer=pyscheduler_dot_edge_dot_pb_dot_v1_dot_inspect__pb2.ListRefusalsRequest.FromString,
                     response_serializer=pyscheduler_dot_edge_dot_pb_dot_v1_dot_inspect__pb2.ListRefusalsResponse.SerializeToString,
+            ),
+            'ListCards': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListCards,
+                    request_deserializer=pyscheduler_dot_edge_dot_pb_dot_v1_dot_inspect__pb2.ListCardsRequest.FromString,
+                    response_serializer=pyscheduler_dot_edge_dot_pb_dot_v1_dot_inspect__pb2.ListCardsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -222,6 +239,33 @@ class Inspect:
             '/pyscheduler.v1.Inspect/ListRefusals',
             pyscheduler_dot_edge_dot_pb_dot_v1_dot_inspect__pb2.ListRefusalsRequest.SerializeToString,
             pyscheduler_dot_edge_dot_pb_dot_v1_dot_inspect__pb2.ListRefusalsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListCards(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pyscheduler.v1.Inspect/ListCards',
+            pyscheduler_dot_edge_dot_pb_dot_v1_dot_inspect__pb2.ListCardsRequest.SerializeToString,
+            pyscheduler_dot_edge_dot_pb_dot_v1_dot_inspect__pb2.ListCardsResponse.FromString,
             options,
             channel_credentials,
             insecure,
