@@ -19,6 +19,7 @@ from pyscheduler.core.gangs.membership import GangKey, OwnerRef
 from pyscheduler.core.gangs.plan import Plans, rank_of
 from pyscheduler.core.gangs.roster import Member
 from pyscheduler.core.holdings import Holding, HoldingState
+from pyscheduler.core.machine.device_table import DeviceTable
 
 __all__ = ["GangTable", "Row", "Tables"]
 
@@ -78,6 +79,13 @@ class _Seat(NamedTuple):
     @property
     def said(self) -> tuple[object, ...]:
         return self.rank, self.member.pod.uid, self.member.host, self.held.node, self.held.gpus
+
+
+class _Links(NamedTuple):
+    """The ring order of a set of GPUs, and the weakest link in it."""
+
+    ring: tuple[int, ...]
+    bottleneck: str | None
 
 
 class Tables:
@@ -142,14 +150,19 @@ class Tables:
 
     def _table(self, gang: GangKey, seats: Sequence[_Seat]) -> GangTable:
         level = self._cluster.fleet.tree().join(seat.held.node for seat in seats)
-        return GangTable(gang, _owner(seats), level, tuple([self._row(*seat) for seat in seats]))
+        links: dict[tuple[DeviceTable, int], _Links] = {}
+        return GangTable(gang, _owner(seats), level, tuple([self._row(*seat, links) for seat in seats]))
 
-    def _row(self, rank: int, member: Member, held: Holding) -> Row:
+    def _row(self, rank: int, member: Member, held: Holding, links: dict[tuple[DeviceTable, int], _Links]) -> Row:
         machine, gpus, bottleneck = self._cluster.state(held.node).facts.machine, held.gpus, None
         mask = machine.mask_of(gpus) if machine is not None else 0
         if machine is not None and mask.bit_count() == len(gpus):
-            gpus = tuple(machine.handle(index) for index in machine.table.ring_order(mask))
-            bottleneck = worth_of(machine.table, mask).bottleneck
+            # Most members have the same GPUs of equal machines.
+            found = links.get((machine.table, mask))
+            if found is None:
+                order, worth = machine.table.ring_order(mask), worth_of(machine.table, mask)
+                found = links[machine.table, mask] = _Links(tuple(order), worth.bottleneck)
+            gpus, bottleneck = tuple(machine.handle(index) for index in found.ring), found.bottleneck
         speed = self._cluster.relative_speed(held.node, gpus)
         return Row(rank, member.pod.name, member.host, self._cluster.table.names[held.node], gpus, bottleneck, speed)
 
