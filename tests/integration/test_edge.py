@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -400,3 +403,10 @@ def test_plan_for_a_pod_without_a_group_breaks_the_contract(edge: Edge) -> None:
 def test_labels_that_name_two_groups_are_told_in_the_log(edge: Edge) -> None:
     _plan(edge, _member(**{"scheduling.x-k8s.io/pod-group": "other"}))
     assert any("names the group train" in str(call) for call in edge.log.calls)
+
+
+def test_grpc_does_not_prepare_for_forks_which_may_wait_for_ever() -> None:
+    asked = "import os, pyscheduler.edge.server; print(os.environ['GRPC_ENABLE_FORK_SUPPORT'])"
+    environment = {key: value for key, value in os.environ.items() if key != "GRPC_ENABLE_FORK_SUPPORT"}
+    told = subprocess.run([sys.executable, "-c", asked], env=environment, capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "0"
