@@ -23,7 +23,7 @@ CONTROL_PLANE := etcd kube-apiserver kube-controller-manager kwok
 PROGRAMS := $(addprefix $(BIN)/,kube-scheduler $(CONTROL_PLANE))
 SHIM_SOURCES := $(shell find plugin_shim -name '*.go' -not -name '*_test.go')
 
-.PHONY: help setup build demo demo-stop test test-long lint lint-python lint-go format generate lock bench-throughput bench-decisions bench-selector bench-topology bench-service bench-gangs chaos clean
+.PHONY: help setup build demo demo-stop test test-long lint lint-python lint-go format generate lock bench-throughput bench-decisions bench-selector bench-topology bench-service bench-gangs bench-capacity chaos clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -109,6 +109,9 @@ bench-decisions: setup ## microseconds per decision in the core
 
 bench-selector: setup ## microseconds per choice of nodes and GPUs, from 256 to 102,400 GPUs, beside the naive loop
 	@$(PY) -m tests.bench.selector
+
+bench-capacity: setup ## recall and precision of the detector of slow cards, on simulated fleets
+	@$(PY) -m tests.bench.capacity
 
 bench-service: setup ## seconds to ready and memory of the service among 100,000 pods
 	@$(PY) -m tests.bench.service

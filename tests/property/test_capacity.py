@@ -45,7 +45,7 @@ def seen(listed, capacity):
     return capacity.table(listed[-1].at)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(SEEDS)
 def test_every_table_is_sound(seed):
     listed = odd_polls(seed)
@@ -59,7 +59,7 @@ def test_every_table_is_sound(seed):
         assert (card.state is State.FAILED) >= (card.health == 0)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(SEEDS)
 def test_same_polls_give_the_same_table_and_memory(seed):
     listed = odd_polls(seed)
@@ -68,7 +68,7 @@ def test_same_polls_give_the_same_table_and_memory(seed):
     assert one.memory() == other.memory()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(SEEDS)
 def test_memory_is_json_and_keeps_who_is_out(seed):
     listed = odd_polls(seed)
@@ -85,7 +85,7 @@ def test_memory_is_json_and_keeps_who_is_out(seed):
             assert after.state[after.rows[key]] == before
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(SEEDS)
 def test_table_does_not_change_with_later_polls(seed):
     listed = odd_polls(seed)

@@ -80,7 +80,7 @@ def test_fault_that_comes_and_goes_changes_little():
     quick = dataclasses.replace(quick, speed=dataclasses.replace(quick.speed, means_half_life_s=60.0))
     usual = dataclasses.replace(CapacityConfig(), speed=quick.speed)
     assert changes_while_flapping(quick, hours=4) >= 7
-    assert changes_while_flapping(usual, hours=24) <= 12
+    assert changes_while_flapping(usual, hours=8) <= 10
 
 
 @pytest.mark.parametrize(

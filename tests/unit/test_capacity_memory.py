@@ -120,7 +120,7 @@ def test_memory_is_bounded_however_many_loads_a_card_has_had():
     cards = cards_of(6)
     capacity = Capacity()
     draw = np.random.default_rng(3)
-    for step in range(1500):
+    for step in range(500):
         values = work(1.7e9, TENSOR_ACTIVE=float(draw.random()), DRAM_ACTIVE=float(draw.random()), TEMP_C=60.0, REMAP_FAILED=0.0)
         capacity.observe(poll_of(cards, START + step * STEP, values))
     text = json.dumps(capacity.memory(), separators=(",", ":"))

@@ -101,7 +101,7 @@ def test_rest_makes_no_card_slow():
 def test_relapse_doubles_the_time_up_to_a_day():
     card = degraded()
     waits = []
-    for _ in range(12):
+    for _ in range(10):
         polls = 0
         while card.excluded:
             card.see(0.8)

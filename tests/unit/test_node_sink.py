@@ -115,6 +115,28 @@ def by_hash(content: Mapping[str, Any]) -> tuple[str, DeviceClass, dict[str, Any
     return class_hash(shared), shared, json.loads(node_document.dump(named, shared=True))
 
 
+# What nodes say of their cards
+
+
+def test_what_nodes_say_of_their_cards_is_kept_while_they_say_it(setting: Setting) -> None:
+    def says(name: str, health: str) -> dict[str, Any]:
+        raw = node(name, document())
+        raw["metadata"]["labels"] = {"autopilot.ibm.com/gpuhealth": health}
+        return raw
+
+    setting.list(says("a", "EVICT"), says("b", "WARN"), says("c", "PASS"))
+    values = {name: opinion.every and opinion.every.value for name, opinion in setting.sink.opinions.current().items()}
+    assert values == {"a": 0.0, "b": 0.5}
+    setting.sink.changed(says("c", "EVICT"))
+    setting.sink.changed(says("b", "PASS"))
+    assert set(setting.sink.opinions.current()) == {"a", "c"}
+    setting.sink.retry()
+    setting.sink.gone(says("c", "EVICT"))
+    assert set(setting.sink.opinions.current()) == {"a"}
+    setting.list(says("b", "PASS"))
+    assert setting.sink.opinions.current() == {}
+
+
 # Tables that are being built
 
 

@@ -120,7 +120,7 @@ def _slopes(values: Floats, speed: Floats, weight: Floats) -> Floats:
     if square == 0:
         return np.ones(values.shape[1])
     slope = ((x * np.nan_to_num(values)).sum(axis=0) + _PRIOR * square) / ((x * x).sum(axis=0) + _PRIOR * square)
-    work = np.where(known, weight, 0.0).sum(axis=0)
+    slope, work = np.maximum(slope, _SLOPES[0]), np.where(known, weight, 0.0).sum(axis=0)
     # Only their ratios are known: 1 is what the peers' work shows on average.
     clipped: Floats = np.clip(slope * work.sum() / np.sum(slope * work), *_SLOPES)
     return clipped
