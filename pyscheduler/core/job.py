@@ -158,7 +158,7 @@ class Refusal:
         The level at which it fails: ``node`` or that of a domain; None: the whole cluster.
     binds
         Which constraint binds: ``gpus``, ``max-link``, ``near-nic``, ``same-numa``, ``same-model``, ``partitions``, ``level``,
-        ``one-pod-per-node``, ``subgroups``, ``health`` or ``capacity``.
+        ``one-pod-per-node``, ``subgroups``, ``kinds``, ``health`` or ``capacity``.
     change
         The smallest change that would make it fit, one sentence.
     """

@@ -265,12 +265,19 @@ class Planner:
         return OK
 
     def _refuse(self, pod: PodRequest, shape: Shape, eligible: Eligible, now: float) -> Verdict:
-        kept = self.gangs.keeping.closed_to(pod.priority)
+        kept = eligible.nodes & self.gangs.keeping.closed_to(pod.priority)
         reason, curable = self._why_not(pod, shape, Eligible(eligible.nodes & ~kept, eligible.known))
-        if kept and kept & eligible.nodes & self.cluster.ranking(shape).feasible:
+        if kept and kept & self._large_enough(shape):
+            if not eligible.nodes & ~kept & self._large_enough(shape):
+                # What could be done about the other nodes is no help.
+                reason = f"needs {explain.plural(shape.gpus)} ({shape.resource}) on one node"
             reason, curable = f"{reason}; {self.gangs.keeping.why(pod.priority)}", True
         self._record(pod, shape, eligible, reason, now)
         return Verdict(Code.UNSCHEDULABLE if curable else Code.UNRESOLVABLE, reason)
+
+    def _large_enough(self, shape: Shape) -> int:
+        """Return the nodes that could take the shape if they were empty, as a bitmap."""
+        return self.cluster.present & ~self.cluster.ranking(shape).unresolvable
 
     def _why_not(self, pod: PodRequest, shape: Shape, eligible: Eligible) -> tuple[str, bool]:
         """Return why no eligible node takes the pod, and whether it could if others were gone."""

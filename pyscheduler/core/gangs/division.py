@@ -24,7 +24,7 @@ from pyscheduler.core.job import Capacity, Job, Refusal, Selection
 from pyscheduler.core.request import Shape
 from pyscheduler.core.selector import Ints, fits, select
 
-__all__ = ["Among", "Division", "can_place", "place"]
+__all__ = ["Among", "Division", "can_place", "outer_levels", "place"]
 
 Longs = npt.NDArray[np.int64]
 # Orders what was found; smaller is better.
@@ -109,6 +109,15 @@ def can_place(cluster: Cluster, job: Job, division: Division, among: Among) -> b
     return known and _search(cluster, job, division, among) is not None
 
 
+def outer_levels(names: list[str | None], job: Job, division: Division | None) -> list[int]:
+    """Return the levels in which the whole job is looked for, in order."""
+    last = names.index(job.required_level)
+    first = names.index(job.preferred_level) if job.preferred_level in names and job.preferred_level else 0
+    if division is not None and division.over is not None:
+        return list(dict.fromkeys((min(first or last, last), last)))
+    return [*range(first, last + 1), *range(min(first, last + 1) - 1, -1, -1)]
+
+
 # -- the search ---------------------------------------------------------------------------------------------------------
 
 
@@ -136,7 +145,7 @@ def _of_shape(cluster: Cluster, job: Job, shape: Shape, division: Division, amon
     names = level_names(cluster.fleet.tree())
     inner, widest = names.index(division.within), names.index(job.required_level)
     found, in_one = None, False
-    for order, outer in enumerate(_outer_levels(names, job, division)):
+    for order, outer in enumerate(outer_levels(names, job, division)):
         if outer > inner or division.over is not None:
             found = _divided(cluster, job, shape, division, names[outer], among)
         elif not in_one and not division.alone:
@@ -146,15 +155,6 @@ def _of_shape(cluster: Cluster, job: Job, shape: Shape, division: Division, amon
         if found is not None:
             return replace(found, key=(order, *found.key))
     return None
-
-
-def _outer_levels(names: list[str | None], job: Job, division: Division) -> list[int]:
-    """Return the levels in which the whole job is looked for, in order."""
-    last = names.index(job.required_level)
-    first = names.index(job.preferred_level) if job.preferred_level in names and job.preferred_level else 0
-    if division.over is not None:
-        return list(dict.fromkeys((min(first or last, last), last)))
-    return [*range(first, last + 1), *range(min(first, last + 1) - 1, -1, -1)]
 
 
 def _undivided(cluster: Cluster, job: Job, among: Among) -> _Found | None:

@@ -37,10 +37,9 @@ from pyscheduler.core.request import Shape
 
 __all__ = ["AGAIN_S", "Evicting"]
 
-# Seconds after which victims are named again that have not begun to go.
+# Seconds after which victims are named again that have not begun to go, and after which a group that nobody could be
+# evicted for is tried again if the cluster has changed.
 AGAIN_S: Final = 5.0
-# How often, in seconds, a group that nobody could be evicted for is tried again if the cluster has changed.
-_RETRY_S: Final = 60.0
 # How often it is tried out whether one more can be spared.
 _REHEARSALS_MAX: Final = 20
 
@@ -112,7 +111,7 @@ class Evicting:
         made = self._keeping.made_for(gang)
         if made is not None:
             return self._is_late(made, now) or not self._any_there(made)
-        if state.wanted is None or now - state.asked_at < _RETRY_S or state.unhelped == self._cluster.generation:
+        if state.wanted is None or now - state.asked_at < AGAIN_S or state.unhelped == self._cluster.generation:
             return False
         state.asked_at = now
         return self._any_lower(gang, state.wanted.priority)

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from pyscheduler.core import freeing
 from pyscheduler.core.chooser import Chooser
 from pyscheduler.core.cluster import Cluster
 from pyscheduler.core.evictions.search import Evictions, Proposal
@@ -81,6 +82,8 @@ class Gangs:
         self._cluster.roster.meet(pod, now)
         state = self._states.setdefault(membership.gang, GangState())
         state.spec, state.eligible = self.specs.of(membership, now), eligible.nodes
+        state.reach.note(pod.uid, eligible)
+        state.note_room(pod, eligible, room, len(self._cluster.table))
         self.problems.note(membership.gang, pod, (*membership.problems, *(state.spec.problems if state.spec else ())))
         if membership.refusal:
             return self._no(Code.UNRESOLVABLE, membership.refusal)
@@ -89,20 +92,31 @@ class Gangs:
         if plan is not None and (pod.uid in plan.seats or not pod.containers):
             return self._yes(plan, pod.uid, now)
         members = _live(self._cluster.roster.members(membership.gang))
+        state.reach.keep([pod.uid, *(member.pod.uid for member in members)])
         size = _may_start(pod.uid, membership, state, len(members), others=plan is not None or _has_started(members))
         if isinstance(size, Verdict):
             return PlanAnswer(size, self._cluster.generation)
-        if plan is None and state.rests(now):
-            return self._no(Code.UNSCHEDULABLE, words.rests(membership))
+        if plan is None and (answer := self._held_up(attempt, pod, members, size, state, now)):
+            return answer
         if not pod.containers:
             return self._without_gpus(attempt, membership, members, size, now)
         shape = shape_of_pod(pod)
         if isinstance(shape, Verdict):
             return PlanAnswer(shape, self._cluster.generation)
         offer = Offer.of(eligible, self._allowed(membership.gang, pod.priority, state, now), shape, room)
-        question = self._cluster.generation, offer.eligible, shape, room, state.spec, size, len(members), plan is None
-        members = _completed(members, state.spec)
-        made = state.refusal_of(question) or self._make(attempt, pod, members, size, offer, plan, state, now)
+        able = _completed(state.able(members), state.spec)
+        question = (
+            self._cluster.generation,
+            offer.eligible,
+            shape,
+            room,
+            state.spec,
+            size,
+            len(able),
+            plan is None,
+            state.reach.changes,
+        )
+        made = state.refusal_of(question) or self._make(attempt, pod, able, size, offer, plan, state, now)
         if isinstance(made, Plan):
             self.keeping.release(made.gang)
             return replace(self._yes(made, pod.uid, now), seats=self._unreserved(made, pod.uid))
@@ -122,6 +136,8 @@ class Gangs:
         if gang is None or state is None or isinstance(shape, Verdict):
             return None
         offer = Offer.of(eligible, self._allowed(gang, pod.priority, state, now), shape, room)
+        if state.wanted is not None:
+            offer = state.wanted.reach(offer)
         return self._evicting.make_room(gang, state, offer, protected, now)
 
     def seat(self, pod: PodRequest, node: int) -> Seat | None:
@@ -186,7 +202,7 @@ class Gangs:
             self.keeping.release(gang)
             self.specs.forget(gang)
             self.problems.forget(gang)
-        self.keeping.update([state.parked for state in self._states.values() if state.parked is not None], now)
+        self.keeping.update(self._waiters(), now)
 
     def ready(self, refused: Iterable[PodUid], now: float) -> list[PodUid]:
         """Return those of the refused members that are worth another try."""
@@ -198,7 +214,7 @@ class Gangs:
             plan, state = self.plans.of(gang), self._states.get(gang)
             if plan is not None:
                 due += [member.pod.uid for member in waiting if self._may_go_on(plan, member)]
-            if state is not None and (plan is not None or state.parked is not None):
+            if state is not None and (plan is not None or state.parked is not None or _lacks_room(members, state)):
                 # What they were told is not true any more.
                 due += [member.pod.uid for member in waiting if member.pod.uid in state.uninformed]
             # Members without GPUs wait for those with GPUs, if there are any.
@@ -215,6 +231,45 @@ class Gangs:
         return due
 
     # -- inside ---------------------------------------------------------------------------------------------------------
+
+    def _waiters(self) -> list[Waiter]:
+        """Return the groups that wait for room. For those that could not start if they had it no nodes are kept."""
+        waiters: list[Waiter] = []
+        for gang, state in self._states.items():
+            if state.parked is None and self.keeping.made_for(gang) is None:
+                continue
+            if self.plans.of(gang) is None and not _can_start(self._cluster.roster.unsorted(gang), state):
+                self.keeping.release(gang)
+            elif state.parked is not None:
+                waiters.append(state.parked)
+        return waiters
+
+    def _held_up(
+        self, attempt: Attempt, pod: PodRequest, members: list[Member], size: Size, state: GangState, now: float
+    ) -> PlanAnswer | None:
+        """Answer a member of a complete group that is not placed now: it rests, or a member without GPUs has room on no node."""
+        if len(state.able(members)) >= size.least or _has_started(members):
+            return self._no(Code.UNSCHEDULABLE, words.rests(members[0].membership)) if state.rests(now) else None
+        # Nothing is held or kept for it, and nobody is evicted.
+        state.parked = state.wanted = None
+        self.keeping.release(members[0].membership.gang)
+        if pod.uid not in state.nowhere:
+            lost = next(member for member in members if member.pod.uid in state.nowhere)
+            return self._no(Code.UNSCHEDULABLE, words.fits_nowhere(lost.pod))
+        # Its cycle goes on, so that the framework says why, makes room for it if it can, and tries it again when nodes
+        # change. With a plan that has ended it is refused if it fits after all, and asks again.
+        plan = self._new(attempt, members, size.least, now)
+        self.plans.end(plan)
+        return PlanAnswer(OK, self._cluster.generation, None, self._member(plan))
+
+    def _may_be_filled(self, plan: Plan, state: GangState) -> bool:
+        """Tell whether as many members as a plan needs may come, if some have room on no node."""
+        if not state.nowhere:
+            return True
+        members = _live(self._cluster.roster.unsorted(plan.gang))
+        able = state.able(members)
+        coming = [member for member in able if member.pod.uid in plan.seats or not member.pod.containers]
+        return len(able) == len(members) or len(coming) >= plan.needed or _has_started(members)
 
     def _is_over(self, plan: Plan) -> bool:
         """Tell whether all members that were placed by the plan are gone or on their way out."""
@@ -244,9 +299,16 @@ class Gangs:
         if plan is not None and plan.let_go and self._is_over(plan):
             self.plans.close(plan)
             return None
+        if plan is not None and not plan.let_go and not self._may_be_filled(plan, state):
+            # Its own members may be what takes the room.
+            state.rest(now)
+            self.plans.end(plan)
+            return None
         if plan is None or pod.uid not in plan.seats:
             return plan
-        good = plan.seats[pod.uid].node not in state.left_out(now) and self.plans.is_sound(plan, pod.uid)
+        node = plan.seats[pod.uid].node
+        admitted = node not in state.left_out(now) and not state.reach.excludes(pod.uid, node)
+        good = admitted and self.plans.is_sound(plan, pod.uid)
         if good:
             return plan
         if self.plans.may_be_let_go(plan, _without_gpus(self._cluster.roster.members(plan.gang))):
@@ -277,7 +339,8 @@ class Gangs:
         if not mine:
             return self._no(Code.UNSCHEDULABLE, words.too_many(members[0].membership, size.most))
         fresh = plan is None and not _has_started(members)
-        kinds = by_kind(unseated if fresh else mine)
+        uids = [member.pod.uid for member in unseated]
+        kinds = by_kind(unseated, state.reach.of(uids, pod.uid, len(self._cluster.table))) if fresh else by_kind(mine)
         if isinstance(kinds, Verdict):
             return PlanAnswer(kinds, self._cluster.generation)
         membership, ranks = mine[0].membership, ranks_of(members, plan)
@@ -287,6 +350,7 @@ class Gangs:
         if fresh:
             made = self._maker.whole(plan, kinds, least, offer, ranks, now, insists=insists)
         else:
+            kinds = [self._maker.joining(kinds[0], state.eligible, members)]
             made = self._maker.late(plan, kinds[0], members, offer, ranks, now)
         if isinstance(made, Unplaced):
             if not insists:
@@ -307,16 +371,29 @@ class Gangs:
         since = state.parked.since if state.parked is not None else now
         closed = self.keeping.closed_to(priority, gang)
         # It may have the nodes that are kept for others when they are kept no more.
-        wide = replace(offer, eligible=offer.eligible | (closed & state.eligible))
+        kind = unplaced.kind
+        opened = closed & (state.eligible if kind.eligible is None else kind.eligible)
+        offer = offer.of_kind(kind)
+        wide = replace(offer.changed(opened=opened), allowed=offer.allowed | closed)
         state.parked, state.looked = Waiter(gang, job, wide, priority, since), (self._cluster.generation, closed)
         curable = self._cluster.could_fit(Shape(job.resource, job.gpus, job.limits))
-        text = words.no_room(self._cluster, job, offer.eligible, membership, unplaced.refusal)
+        text = self._why_not(unplaced, offer, wide, membership, priority)
         if left_out := state.left_out(now):
             text = f"{words.refused_nodes(self._cluster, left_out)}; {text}"
             state.again_at = state.readmits_at(now)
-        if closed and fits(self._cluster, job, wide.eligible):
-            text = f"{text}; {self.keeping.why(priority, gang)}"
         return self._no(Code.UNSCHEDULABLE if curable else Code.UNRESOLVABLE, text)
+
+    def _why_not(self, unplaced: Unplaced, offer: Offer, wide: Offer, membership: Membership, priority: int) -> str:
+        """Return why a group has no place. `wide`: with the nodes that are kept for others."""
+        job = unplaced.job
+        text = words.no_room(self._cluster, job, offer.eligible, membership, unplaced.refusal)
+        shapes = [Shape(job.resource, job.gpus, job.limits)]
+        if wide.eligible == offer.eligible or not freeing.advice(self._cluster, job, wide.eligible, shapes).enough:
+            return text
+        if not freeing.advice(self._cluster, job, offer.eligible, shapes).enough:
+            # What could be done about the other nodes is no help.
+            text = words.on_kept_nodes(job, membership)
+        return f"{text}; {self.keeping.why(priority, membership.gang)}"
 
     def _fits_now(self, state: GangState, now: float) -> bool:
         """Tell whether a group that was refused for lack of room might be placed now."""
@@ -333,7 +410,7 @@ class Gangs:
         if state.looked == (self._cluster.generation, closed):
             return False
         state.looked = self._cluster.generation, closed
-        open_now = replace(offer, eligible=offer.eligible & ~closed)
+        open_now = offer.changed(closed=closed)
         wanted = state.wanted
         return fits(self._cluster, job, open_now.eligible) and (wanted is None or self._maker.may_fit(wanted, open_now))
 
@@ -352,10 +429,12 @@ class Gangs:
         if spec is None or spec != state.spec:
             # It wants something else than when it was looked at.
             return spec is not None
+        size = membership.size(spec)
+        if plan is None and not _has_started(live) and (size is None or len(state.able(live)) < size.least):
+            return False
         if spec.refusal or state.parked is not None:
             return not spec.refusal and (self._fits_now(state, now) or self._evicting.is_due(gang, state, now))
-        size = membership.size(spec)
-        return plan is not None or _has_started(live) or (size is not None and len(live) >= size.least)
+        return True
 
     def _without_gpus(
         self, attempt: Attempt, membership: Membership, members: list[Member], size: Size, now: float
@@ -414,7 +493,24 @@ def _has_started(members: list[Member]) -> bool:
     return any(member.bound and member.ready for member in members)
 
 
-def _live(members: list[Member]) -> list[Member]:
+def _least(members: Iterable[Member], state: GangState) -> float:
+    """Return how many members the group needs to start; infinity if that is not known."""
+    sizes = (member.membership.size(state.spec or GroupSpec()) for member in members)
+    return min((size.least for size in sizes if size is not None), default=math.inf)
+
+
+def _can_start(members: Collection[Member], state: GangState) -> bool:
+    """Tell whether a group runs, or has as many members as it needs that have room on some node."""
+    live = _live(members)
+    return _has_started(live) or len(state.able(live)) >= _least(live, state)
+
+
+def _lacks_room(members: Collection[Member], state: GangState) -> bool:
+    """Tell whether a group is complete and cannot start all the same."""
+    return bool(state.nowhere) and not _can_start(members, state) and len(live := _live(members)) >= _least(live, state)
+
+
+def _live(members: Iterable[Member]) -> list[Member]:
     """Return the members that run or may be scheduled. When all that ran are on their way out the group starts anew, without them."""
     live = [member for member in members if member.bound or member.ready]
     return live if _has_started(live) else [member for member in live if member.ready]

@@ -3,6 +3,7 @@
 Smaller jobs may pass a group that does not fit, for `PATIENCE_S`. After that the nodes where it needs the fewest GPUs to be
 freed take no new pods but its own and those of higher priority, until it is placed. One group at a time.
 Where pods of lower priority are evicted for a group, the nodes where it will be are kept in the same way, for `KEPT_S` at most.
+None are kept for a group that could not start if it had them, because it lacks members.
 
 Concurrency contract: one writer at a time; the caller holds one lock round every method.
 """

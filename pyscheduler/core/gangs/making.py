@@ -6,31 +6,37 @@ Concurrency contract: one writer at a time; the caller holds one lock round ever
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from itertools import count
+from operator import or_
+from typing import Final
 
 from pyscheduler.core.chooser import Chooser
 from pyscheduler.core.cluster import Cluster
+from pyscheduler.core.gangs.mixed import Mixed, Part
 from pyscheduler.core.gangs.plan import Plan, Plans, Seat, rank_of
 from pyscheduler.core.gangs.roster import Member
 from pyscheduler.core.gangs.seating import Kind, Offer, Seating
 from pyscheduler.core.gangs.subgroups import mates
 from pyscheduler.core.gangs.yielding import Yielding
+from pyscheduler.core.holdings import Holding
 from pyscheduler.core.job import Job, Refusal, Selection
 from pyscheduler.core.model import PodUid
-from pyscheduler.core.node import NodeState
+from pyscheduler.core.node import model_names
 
 __all__ = ["Maker", "Unplaced", "Wanted", "ranks_of"]
+
+_NOWHERE: Final = Offer(0)
 
 
 @dataclass(frozen=True, slots=True)
 class Unplaced:
-    """What did not fit, and why."""
+    """What did not fit, and why; `kind`: of the members whose job it is."""
 
     job: Job
     refusal: Refusal
+    kind: Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +61,12 @@ class Wanted:
     priority: int
     others: tuple[Member, ...] = ()
 
+    def reach(self, offer: Offer) -> Offer:
+        """Return the offer of the nodes of all kinds; for how many pods they have room is not known then."""
+        if len(self.kinds) == 1:
+            return offer
+        return replace(offer, eligible=reduce(or_, (offer.of_kind(kind).eligible for kind in self.kinds)), room=None)
+
 
 class Maker:
     """Places members and holds what they get."""
@@ -65,6 +77,7 @@ class Maker:
         self._plans = plans
         self._yielding = yielding
         self._seating = Seating(cluster, chooser, levels)
+        self._mixed = Mixed(cluster, self._seating)
 
     def whole(
         self,
@@ -78,77 +91,111 @@ class Maker:
         insists: bool,
     ) -> Plan | Unplaced:
         """Seat the members of all kinds, at least so many of them, or none. `insists`: nowhere but within the preferred level."""
-        for kind, sizes, job, fewest in self._jobs(kinds, least, ranks, insists=insists):
-            nodes = list(dict.fromkeys(seat.node for seat in plan.seats.values()))
-            found = self._found(plan.priority, partial(self._place, job, fewest, offer, kind, sizes, nodes))
-            if isinstance(found, Refusal):
-                if plan.seats:
-                    self._plans.end(plan)
-                return Unplaced(replace(job, pods=fewest), found)
-            plan = self._seat(plan, kind, found, ranks, now)
-        return plan
+        parts = list(self._parts(kinds, least, offer, ranks, insists=insists))
+        if len(parts) > 1:
+            return self._mixed_seats(plan, parts, ranks, now)
+        only = parts[0]
+        found = self._found(plan.priority, partial(self._place, only))
+        if isinstance(found, Refusal):
+            return Unplaced(replace(only.job, pods=only.fewest), found, only.kind)
+        return self._seat(plan, only.kind, found, ranks, now)
 
     def late(
         self, plan: Plan, kind: Kind, others: Sequence[Member], offer: Offer, ranks: Mapping[PodUid, int], now: float
     ) -> Plan | Unplaced:
         """Seat one member near the others."""
-        job = self._seating.job(kind, 1, insists=False)
+        job = self._late_job(kind, others)
         found = self._found(plan.priority, self._near(job, kind, others, offer, ranks))
-        return Unplaced(job, found) if isinstance(found, Refusal) else self._seat(plan, kind, found, ranks, now)
+        return Unplaced(job, found, kind) if isinstance(found, Refusal) else self._seat(plan, kind, found, ranks, now)
+
+    def joining(self, kind: Kind, eligible: int, others: Sequence[Member]) -> Kind:
+        """Return a late member with the nodes that it may have beside the others: of the eligible ones, a bitmap."""
+        if not kind.members[0].membership.one_pod_per_node:
+            return kind
+        nodes = {held.node for held in self._held_by_others(kind, others)}
+        return replace(kind, eligible=eligible & ~sum(1 << node for node in nodes))
 
     def plain_job(self, wanted: Wanted) -> Job | None:
         """Return the job of members that differ in nothing and may be anywhere within one level; None for others."""
         if len(wanted.kinds) > 1:
             return None
-        kind, sizes, job, fewest = next(self._jobs(wanted.kinds, wanted.least, wanted.ranks, insists=False))
-        return replace(job, pods=fewest) if self._seating.division(kind, sizes) is None else None
+        only = next(self._parts(wanted.kinds, wanted.least, _NOWHERE, wanted.ranks, insists=False))
+        return replace(only.job, pods=only.fewest) if only.division is None else None
 
     def may_fit(self, wanted: Wanted, offer: Offer) -> bool:
-        """Tell whether the subgroups of members that have not started have room, or what is spread; of others nothing is said."""
+        """Tell whether members that have not started have room that are of several kinds, in subgroups or spread; of others nothing is said."""
         if wanted.others:
             return True
-        kind, sizes, job, fewest = next(self._jobs(wanted.kinds, wanted.least, wanted.ranks, insists=False))
-        division = self._seating.division(kind, sizes)
-        return division is None or self._seating.can_divide(job, fewest, offer, kind, division)
+        parts = list(self._parts(wanted.kinds, wanted.least, offer, wanted.ranks, insists=False))
+        if len(parts) > 1:
+            return self._mixed.place(parts) is not None
+        only = parts[0]
+        return only.division is None or self._seating.can_divide(only.job, only.fewest, offer, only.kind, only.division)
 
     def rehearse(self, wanted: Wanted, offer: Offer) -> set[int] | None:
         """Return the nodes where the members would go as things are, None if they have no place. Plans do not give way."""
-        nodes: dict[int, None] = {}
-        with ExitStack() as supposed:
-            for kind, sizes, job, fewest in self._jobs(wanted.kinds, wanted.least, wanted.ranks, insists=False):
-                if wanted.others:
-                    found = self._near(job, kind, wanted.others, offer, wanted.ranks)()
-                else:
-                    found = self._place(job, fewest, offer, kind, sizes, list(nodes))
-                if isinstance(found, Refusal):
-                    return None
-                nodes |= dict.fromkeys(each.node for each in found.pods)
-                supposed.enter_context(self._cluster.supposing(self._taken(found, kind.shape.gpus)))
-        return set(nodes)
+        parts = list(self._parts(wanted.kinds, wanted.least, offer, wanted.ranks, insists=False))
+        if len(parts) > 1:
+            placed = self._mixed.place(parts)
+            return None if placed is None else {each.node for _, found in placed for each in found.pods}
+        only = parts[0]
+        if wanted.others:
+            found = self._near(self._late_job(only.kind, wanted.others), only.kind, wanted.others, offer, wanted.ranks)()
+        else:
+            found = self._place(only)
+        return None if isinstance(found, Refusal) else {each.node for each in found.pods}
 
-    def _taken(self, found: Selection, gpus: int) -> dict[int, NodeState]:
-        """Return the nodes as they are when pods have these sets."""
-        states: dict[int, NodeState] = {}
-        for each in found.pods:
-            states[each.node] = states.get(each.node, self._cluster.state(each.node)).taking(each.mask, gpus)
-        return states
-
-    def _jobs(
-        self, kinds: Sequence[Kind], least: int, ranks: Mapping[PodUid, int], *, insists: bool
-    ) -> Iterator[tuple[Kind, tuple[int, ...], Job, int]]:
-        """Yield the members of each kind, the sizes of their subgroups, their job, and how many pods of it suffice."""
+    def _parts(
+        self, kinds: Sequence[Kind], least: int, offer: Offer, ranks: Mapping[PodUid, int], *, insists: bool
+    ) -> Iterator[Part]:
+        """Yield the members of each kind, with their job, where they may go and how they are divided."""
         spare = sum(len(kind.members) for kind in kinds) - least
         for at, each in enumerate(kinds):
             kind, sizes = each.grouped(ranks)
             pods = len(kind.members)
             # An elastic group does without members of the kind that has the most GPUs.
             fewest = max(1, pods - spare) if at == 0 else pods
-            yield kind, sizes, self._seating.job(kind, pods, insists=insists), fewest
+            job = self._seating.job(kind, pods, insists=insists)
+            yield Part(kind, job, fewest, offer.of_kind(kind), self._seating.division(kind, sizes))
+
+    def _mixed_seats(self, plan: Plan, parts: Sequence[Part], ranks: Mapping[PodUid, int], now: float) -> Plan | Unplaced:
+        """Seat members of several kinds; plans of lower priority give way."""
+        placed = self._mixed.place(parts)
+        if placed is None and self._yielding.make_room(plan.priority, lambda: self._mixed.place(parts) is not None):
+            placed = self._mixed.place(parts)
+        if placed is None:
+            return Unplaced(*self._mixed.refusal(parts))
+        for kind, found in placed:
+            plan = self._seat(plan, kind, found, ranks, now)
+        return plan
+
+    def _late_job(self, kind: Kind, others: Sequence[Member]) -> Job:
+        """Return the job of a late member; where all are to have GPUs of one model, on that of the others."""
+        job = self._seating.job(kind, 1, insists=False)
+        names = (self._models(held) for held in self._held_by_others(kind, others) if job.same_model)
+        model = next((found[0] for found in names if len(found) == 1), None)
+        return job if model is None else replace(job, limits=replace(job.limits, model=model))
+
+    def _models(self, held: Holding) -> list[str]:
+        """Return the models of a pod's GPUs, those of its node if it is not known which it has."""
+        machine = self._cluster.state(held.node).facts.machine
+        if machine is None:
+            return []
+        mask = machine.mask_of(held.gpus)
+        return model_names(
+            model for gpu, model in enumerate(machine.table.device_class.known_models) if not mask or mask >> gpu & 1
+        )
+
+    def _held_by_others(self, kind: Kind, others: Sequence[Member]) -> list[Holding]:
+        mine = kind.members[0].pod.uid
+        found = (self._cluster.ledger.get(other.pod.uid) for other in others if other.pod.uid != mine)
+        return [held for held in found if held is not None]
 
     def _near(
         self, job: Job, kind: Kind, others: Sequence[Member], offer: Offer, ranks: Mapping[PodUid, int]
     ) -> Callable[[], Selection | Refusal]:
         """Return how a late member is placed near the others."""
+        offer = offer.of_kind(kind)
         late = kind.members[0]
         nodes = self._nodes(others, late, ranks)
         if late.membership.subgroup is not None and len(same := mates(others, late, ranks)):
@@ -157,14 +204,9 @@ class Maker:
             return partial(self._seating.apart, job, offer, kind, nodes)
         return partial(self._seating.near, job, offer, kind, list(dict.fromkeys(nodes)))
 
-    def _place(
-        self, job: Job, fewest: int, offer: Offer, kind: Kind, sizes: Sequence[int], nodes: Sequence[int]
-    ) -> Selection | Refusal:
-        """Place the members of one kind, round the nodes of those that are placed already."""
-        division = self._seating.division(kind, sizes)
-        if division is not None:
-            return self._seating.divided(job, fewest, offer, kind, division)
-        return self._seating.near(job, offer, kind, nodes) if nodes else self._seating.whole(job, fewest, offer, kind)
+    def _place(self, only: Part) -> Selection | Refusal:
+        """Place the members of a group of one kind."""
+        return self._seating.placed(only.job, only.fewest, only.offer, only.kind, only.division)
 
     def _found(self, priority: int, place: Callable[[], Selection | Refusal]) -> Selection | Refusal:
         """Place members; plans of lower priority give way."""

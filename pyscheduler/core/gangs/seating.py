@@ -1,14 +1,15 @@
 """Where the members of a group go: all of them at once, or late ones near the others.
 
-Members with equal requests are placed together, as one job; of several kinds of members those with the most GPUs first, then
-the others in the nearest domain round them that has room.
+Members with equal requests are placed together, as one job; how several kinds of members are, is in `core.gangs.mixed`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import accumulate, chain
+from operator import and_
 from typing import Final
 
 import numpy as np
@@ -27,7 +28,7 @@ from pyscheduler.core.request import Shape
 from pyscheduler.core.selector import Ints, fits, select
 from pyscheduler.core.settings import shape_of_pod
 
-__all__ = ["Kind", "Offer", "Seating", "by_kind"]
+__all__ = ["Kind", "Offer", "Seating", "blocks_of", "by_kind", "with_room"]
 
 # How a level is named by its number: "#1" is the nearest one that is wider than a node.
 _NUMBERED: Final = "#"
@@ -41,50 +42,83 @@ _ANY_NUMBER: Final = 255
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Members with equal requests, in the order of their ranks."""
+    """Members with equal requests, in the order of their ranks.
+
+    `eligible`: the nodes that the framework admits for them, a bitmap; None: the same for all members of the group.
+    """
 
     shape: Shape
     members: tuple[Member, ...]
+    eligible: int | None = None
 
     def grouped(self, ranks: Mapping[PodUid, int]) -> tuple[Kind, tuple[int, ...]]:
         """Return it with the members of each subgroup next to each other, and how many each has."""
         found = blocks(self.members, ranks)
-        return Kind(self.shape, tuple(chain.from_iterable(found))), tuple(len(block) for block in found)
+        return replace(self, members=tuple(chain.from_iterable(found))), tuple(len(block) for block in found)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Offer:
-    """What the framework says of nodes: `eligible` is a bitmap; `room` is for pods of this shape alone, by node, see `select`."""
+    """What the framework says of nodes.
+
+    Attributes
+    ----------
+    eligible
+        Those that the member that asks may have, as a bitmap.
+    shape, room
+        How many pods of this shape alone they have room for, by node, see `select`.
+    allowed
+        Those that any member may have, if the framework admits it there; a bitmap without end.
+    """
 
     eligible: int
     shape: Shape | None = None
     room: Ints | None = None
+    allowed: int = -1
 
     @classmethod
     def of(cls, eligible: Eligible, allowed: int, shape: Shape, room: bytes) -> Offer:
         """Return the offer for pods of this shape, on allowed nodes alone; `room` has one byte by eligible node, or is empty."""
         if not room:
-            return cls(eligible.nodes & allowed)
+            return cls(eligible.nodes & allowed, allowed=allowed)
         nodes = bitmap.indices(eligible.nodes)[: len(room)]
         by_node = np.zeros(max(eligible.known, eligible.nodes.bit_length()), np.int32)
         counts = np.frombuffer(room, np.uint8)[: len(nodes)].astype(np.int32)
         by_node[nodes] = np.where(counts == _ANY_NUMBER, np.iinfo(np.int32).max, counts)
-        return cls(eligible.nodes & allowed, shape, by_node)
+        return cls(eligible.nodes & allowed, shape, by_node, allowed)
+
+    def changed(self, *, opened: int = 0, closed: int = 0) -> Offer:
+        """Return it with other nodes opened to the group, or closed to it."""
+        return replace(self, eligible=(self.eligible | opened) & ~closed, allowed=(self.allowed | opened) & ~closed)
+
+    def of_kind(self, kind: Kind) -> Offer:
+        """Return the offer for members of this kind. The room is known on the asker's nodes alone."""
+        if kind.eligible is None:
+            return self
+        mine = kind.eligible & self.allowed
+        return replace(self, eligible=mine) if not mine & ~self.eligible else Offer(mine, allowed=self.allowed)
 
     def room_for(self, shape: Shape) -> Ints | None:
         """Return the room for pods of a shape, None if nothing is known of it."""
         return self.room if shape == self.shape else None
 
 
-def by_kind(members: Sequence[Member]) -> list[Kind] | Verdict:
-    """Return the kinds of these members, the one with the most GPUs first; or why one can never be placed, and with it the group."""
-    kinds: dict[Shape, list[Member]] = {}
+def by_kind(members: Sequence[Member], reach: Mapping[PodUid, int] | None = None) -> list[Kind] | Verdict:
+    """Return the kinds of these members, the one with the most GPUs first; or why one can never be placed, and with it the group.
+
+    `reach`: by member, the nodes that the framework admits, as a bitmap.
+    """
+    nodes = dict(reach) if reach is not None and len(set(reach.values())) > 1 else {}
+    if nodes and asked(members) is not None:
+        # Subgroups are placed together with what is in none: where all may go.
+        nodes = dict.fromkeys(nodes, reduce(and_, nodes.values()))
+    kinds: dict[tuple[Shape, int | None], list[Member]] = {}
     for member in members:
         shape = shape_of_pod(member.pod)
         if isinstance(shape, Verdict):
             return Verdict(shape.code, f"member {member.pod.name} of its group cannot be placed: {shape.reason}")
-        kinds.setdefault(shape, []).append(member)
-    found = [Kind(shape, tuple(some)) for shape, some in kinds.items()]
+        kinds.setdefault((shape, nodes.get(member.pod.uid)), []).append(member)
+    found = [Kind(shape, tuple(some), eligible) for (shape, eligible), some in kinds.items()]
     found.sort(key=lambda kind: (-kind.shape.gpus * len(kind.members), kind.shape.resource, kind.shape.gpus))
     if any(asked(kind.members) for kind in found[1:]):
         return Verdict(Code.UNRESOLVABLE, f"its group {members[0].membership.gang} {_ONE_KIND}")
@@ -128,9 +162,24 @@ class Seating:
             over = within
         return Division(tuple(sizes), within, subgroup.alone, over)
 
+    def placed(
+        self, job: Job, least: int, offer: Offer, kind: Kind, division: Division | None, nodes: Sequence[int] = ()
+    ) -> Selection | Refusal:
+        """Place members of one kind as they are divided, else round these nodes, of those that are placed already."""
+        if division is not None:
+            return self.divided(job, least, offer, kind, division)
+        return self.near(job, offer, kind, nodes) if nodes else self.whole(job, least, offer, kind)
+
+    def has_room(self, job: Job, offer: Offer, kind: Kind, division: Division | None) -> bool:
+        """Tell whether all pods of the job have room."""
+        if division is not None:
+            return self.can_divide(job, job.pods, offer, kind, division)
+        room = offer.room_for(kind.shape)
+        return fits(self._cluster, job, with_room(offer.eligible, room), room)
+
     def divided(self, job: Job, least: int, offer: Offer, kind: Kind, division: Division) -> Selection | Refusal:
         """Place as many whole blocks as fit, the first ones, with at least so many pods. The refusal is that of the least."""
-        low, high = _blocks_of(division, least), len(division.sizes)
+        low, high = blocks_of(division, least), len(division.sizes)
         if low < high and not self.can_divide(job, job.pods, offer, kind, division):
             while low + 1 < high:
                 middle = (low + high) // 2
@@ -145,7 +194,7 @@ class Seating:
 
     def can_divide(self, job: Job, least: int, offer: Offer, kind: Kind, division: Division) -> bool:
         """Tell whether as many whole blocks fit as have so many pods."""
-        part = division.first(_blocks_of(division, least))
+        part = division.first(blocks_of(division, least))
         return can_place(self._cluster, replace(job, pods=sum(part.sizes)), part, self._among(offer, kind))
 
     def whole(self, job: Job, least: int, offer: Offer, kind: Kind) -> Selection | Refusal:
@@ -253,7 +302,7 @@ class Seating:
                 yield bitmap.from_bytes(np.packbits(flags, bitorder="little").tobytes())
 
 
-def _blocks_of(division: Division, pods: int) -> int:
+def blocks_of(division: Division, pods: int) -> int:
     """Return how many blocks, the first ones, have so many pods."""
     return 1 + next(at for at, total in enumerate(accumulate(division.sizes)) if total >= pods)
 

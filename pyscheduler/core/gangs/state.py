@@ -13,7 +13,10 @@ from typing import Final
 from pyscheduler.core.gangs.keeping import Waiter
 from pyscheduler.core.gangs.making import Wanted
 from pyscheduler.core.gangs.membership import GroupSpec, Membership
-from pyscheduler.core.model import PodUid
+from pyscheduler.core.gangs.reach import Reach
+from pyscheduler.core.gangs.roster import Member
+from pyscheduler.core.model import PodRequest, PodUid
+from pyscheduler.core.refusals import Eligible
 from pyscheduler.core.replies import PlanAnswer
 
 __all__ = ["GangState"]
@@ -64,6 +67,10 @@ class GangState:
         Since when it has waited for its preferred level.
     uninformed
         Members that were last told that others are missing, or what is wrong with the group's object.
+    reach
+        The nodes that the framework admitted for each member last.
+    nowhere
+        Members without GPUs that had room on no node when they were asked about last.
     """
 
     spec: GroupSpec | None = None
@@ -78,8 +85,22 @@ class GangState:
     refusal: tuple[object, PlanAnswer] | None = None
     insists_since: float | None = None
     uninformed: set[PodUid] = field(default_factory=set)
+    reach: Reach = field(default_factory=Reach)
+    nowhere: set[PodUid] = field(default_factory=set)
     _excluded: dict[int, _Exclusion] = field(default_factory=dict)
     _rest: _Exclusion | None = None
+
+    def note_room(self, pod: PodRequest, eligible: Eligible, room: bytes, table_size: int) -> None:
+        """Note whether a member without GPUs has room on some node; parameters as of `Gangs.plan`. Nodes that were not judged may have it."""
+        nodes = eligible.with_newcomers(table_size)
+        if pod.containers or nodes != eligible.nodes or (nodes and (not room or any(room))):
+            self.nowhere.discard(pod.uid)
+        else:
+            self.nowhere.add(pod.uid)
+
+    def able(self, members: Iterable[Member]) -> list[Member]:
+        """Return these members without those that have room on no node."""
+        return [member for member in members if member.bound or member.pod.uid not in self.nowhere]
 
     def leave_out(self, nodes: Iterable[int], now: float) -> None:
         """Do without nodes that other plugins refused for a member."""

@@ -13,10 +13,22 @@ from pyscheduler.core.fabric.merge_tree import NODE_LEVEL
 from pyscheduler.core.gangs import growing
 from pyscheduler.core.gangs.membership import Membership
 from pyscheduler.core.job import Job, Refusal, Selection
+from pyscheduler.core.model import PodRequest
 from pyscheduler.core.request import Shape
 from pyscheduler.core.selector import select
 
-__all__ = ["gpus_first", "incomplete", "no_room", "no_size", "refused_nodes", "rests", "too_many", "unread"]
+__all__ = [
+    "fits_nowhere",
+    "gpus_first",
+    "incomplete",
+    "no_room",
+    "no_size",
+    "on_kept_nodes",
+    "refused_nodes",
+    "rests",
+    "too_many",
+    "unread",
+]
 
 
 def no_size(membership: Membership) -> str:
@@ -55,10 +67,20 @@ def gpus_first(membership: Membership) -> str:
     return f"waits for the members of its group {membership.gang} that ask for GPUs to be placed"
 
 
+def fits_nowhere(member: PodRequest) -> str:
+    """Return that a group cannot start for one of its members."""
+    return f"waits for its member {member.name}, which fits no node: see its Events"
+
+
+def on_kept_nodes(job: Job, membership: Membership) -> str:
+    """Return what a group needs, where only nodes that are kept for others could hold it."""
+    return f"its group {membership.gang} needs {plural(job.pods, 'pod')} of {plural(job.gpus)}"
+
+
 def no_room(cluster: Cluster, job: Job, eligible: int, membership: Membership, refusal: Refusal) -> str:
     """Return why a group cannot be placed, where it nearly fits, and what would help."""
-    if refusal.binds == "subgroups":
-        # As a whole it would fit: what follows counts pods.
+    if refusal.binds in {"subgroups", "kinds"}:
+        # As a whole it would fit, or each kind of its members: what follows counts pods of one kind.
         return f"its group {membership.gang} {refusal.reason}: {refusal.change}"
     best = _best_domain(cluster, job, eligible)
     near = _by_level(cluster, job, eligible, *best) if best else ""
