@@ -11,8 +11,9 @@ import pytest
 from deploy.local import components
 from deploy.local.api import Object
 from deploy.local.control_plane import ControlPlane
+from deploy.local.simulated_nodes import NODES
 from deploy.local.workspace import Workspace, annotation
-from tests.e2e.known_nodes import shown, wait_known
+from tests.e2e.known_nodes import shown, until, wait_known
 from tests.e2e.test_placement import PLACEMENT, gpus
 
 BOX = "hgx-h100"
@@ -55,9 +56,10 @@ def each_gpu_once(pods: Iterable[Object]) -> bool:
 
 
 def known(plane: ControlPlane, nodes: Iterable[str]) -> None:
-    """Wait until the service knows the GPUs of these nodes."""
+    """Wait until the service knows the GPUs of these nodes, and they have lost the taint that each new one has for a moment."""
     for name in nodes:
         wait_known(plane.layout.socket, name, lambda node: len(node.gpus) > 0)
+        until(lambda: not plane.api.get(f"{NODES}/{name}")["spec"].get("taints"), f"node {name} has no taint")  # noqa: B023
 
 
 def level_of(plane: ControlPlane, node: str, domain: str) -> str:

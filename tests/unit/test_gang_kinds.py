@@ -288,3 +288,18 @@ def test_late_member_gets_gpus_of_the_model_of_the_others_where_that_is_asked():
     show(made, [late])
     assert made.plan(late).verdict.code is Code.UNSCHEDULABLE
     assert made.due() == []
+
+
+def test_ranks_stay_in_order_though_the_scheduler_saw_other_nodes_when_it_asked_about_a_member_before():
+    """A node that has just come has a taint for a moment: who was asked about then could not use it."""
+    names = {"a": ("leaf-1", "s1"), "b": ("leaf-2", "s1"), "c": ("leaf-2", "s1"), "d": ("leaf-3", "s2")}
+    made, pods = fleet(**{name: (BOX, *path) for name, path in names.items()}), group(8, 8, 8, required_level="tier-1")
+    show(made, pods[1:2])
+    assert made.plan(pods[1], eligible=only(0, 1, 2, known=4)).verdict.code is not Code.OK
+    show(made, pods)
+    placed = []
+    for each in pods:
+        answer = made.plan(each)
+        made.reserve(each, answer)
+        placed.append("abcd"[answer.node or 0])
+    assert placed == ["a", "b", "c"]

@@ -17,7 +17,7 @@ from pyscheduler.core.cluster import Cluster
 from pyscheduler.core.gangs.mixed import Mixed, Part
 from pyscheduler.core.gangs.plan import Plan, Plans, Seat, rank_of
 from pyscheduler.core.gangs.roster import Member
-from pyscheduler.core.gangs.seating import Kind, Offer, Seating
+from pyscheduler.core.gangs.seating import Kind, Offer, Seating, merged
 from pyscheduler.core.gangs.subgroups import mates
 from pyscheduler.core.gangs.yielding import Yielding
 from pyscheduler.core.holdings import Holding
@@ -90,7 +90,15 @@ class Maker:
         *,
         insists: bool,
     ) -> Plan | Unplaced:
-        """Seat the members of all kinds, at least so many of them, or none. `insists`: nowhere but within the preferred level."""
+        """Seat the members of all kinds, at least so many of them, or none. `insists`: nowhere but within the preferred level.
+
+        Members of one shape are placed as one where all of them may be, if there is room; else each kind on its own nodes.
+        """
+        alike = merged(kinds)
+        if alike is not None:
+            made = self.whole(plan, alike, least, offer, ranks, now, insists=insists)
+            if isinstance(made, Plan):
+                return made
         parts = list(self._parts(kinds, least, offer, ranks, insists=insists))
         if len(parts) > 1:
             return self._mixed_seats(plan, parts, ranks, now)

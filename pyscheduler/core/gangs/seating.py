@@ -28,7 +28,7 @@ from pyscheduler.core.request import Shape
 from pyscheduler.core.selector import Ints, fits, select
 from pyscheduler.core.settings import shape_of_pod
 
-__all__ = ["Kind", "Offer", "Seating", "blocks_of", "by_kind", "with_room"]
+__all__ = ["Kind", "Offer", "Seating", "blocks_of", "by_kind", "merged", "with_room"]
 
 # How a level is named by its number: "#1" is the nearest one that is wider than a node.
 _NUMBERED: Final = "#"
@@ -122,6 +122,24 @@ def by_kind(members: Sequence[Member], reach: Mapping[PodUid, int] | None = None
     found.sort(key=lambda kind: (-kind.shape.gpus * len(kind.members), kind.shape.resource, kind.shape.gpus))
     if any(asked(kind.members) for kind in found[1:]):
         return Verdict(Code.UNRESOLVABLE, f"its group {members[0].membership.gang} {_ONE_KIND}")
+    return found
+
+
+def merged(kinds: Sequence[Kind]) -> list[Kind] | None:
+    """Return the kinds with those of one shape as one, on the nodes that all of these may use; None if no two have one shape.
+
+    What the scheduler said of members differs also where it asked about them at different moments.
+    """
+    alike: dict[Shape, list[Kind]] = {}
+    for kind in kinds:
+        alike.setdefault(kind.shape, []).append(kind)
+    if len(alike) == len(kinds):
+        return None
+    found = []
+    for shape, some in alike.items():
+        members = sorted((member for kind in some for member in kind.members), key=lambda member: member.rank_key)
+        sets = [kind.eligible for kind in some if kind.eligible is not None]
+        found.append(Kind(shape, tuple(members), reduce(and_, sets) if sets else None))
     return found
 
 
