@@ -133,12 +133,6 @@ class Ledger:
         """Hold GPUs for a pod that is not reserved yet, nominated or planned, in place of what was held for it before."""
         return self._put(holding)
 
-    def end_attempt(self, holding: Holding, now: float) -> set[int]:
-        """Drop a reservation that can have no Binding under way; its attempt has ended."""
-        if holding.attempt is not None:
-            self._note_end(holding.attempt, holding.uid, now)
-        return self.drop(holding)
-
     def note_session(self, session: int) -> None:
         """Remember the newest shim session: older ones are ignored from now on."""
         self._session = max(self._session, session)
