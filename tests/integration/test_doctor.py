@@ -93,10 +93,10 @@ class Setting:
         self.nodes = node_objects(self.live)
         self.file = write(folder, self.nodes)
 
-    def up(self) -> float:
-        """How many targets are up."""
-        asked = requests.get(f"{self.prometheus.url}/api/v1/query", {"query": "count(up == 1)"}, timeout=5).json()
-        return float(asked["data"]["result"][0]["value"][1]) if asked["data"]["result"] else 0.0
+    def scraped(self) -> list[str]:
+        """Whether each target that was tried at all is up (`1`) or not (`0`)."""
+        asked = requests.get(f"{self.prometheus.url}/api/v1/query", {"query": "up"}, timeout=5).json()
+        return sorted(each["value"][1] for each in asked["data"]["result"])
 
 
 def job(exporters: Exporters, address: str, name: str, node: str, **more: object) -> Job:
@@ -138,7 +138,7 @@ def well(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setting]:
         setting = Setting(stack, tmp_path_factory.mktemp("well"), all_is_well)
         setting.nodes = [each for each in setting.nodes if each["metadata"]["name"] not in (OLD, OTHER_OLD)]
         setting.file = write(setting.prometheus.folder, setting.nodes)
-        await_(lambda: setting.up() == 4, "all are scraped")
+        await_(lambda: setting.scraped() == ["1"] * 4, "all are scraped")
         yield setting
 
 
@@ -147,7 +147,7 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setting]:
     program()
     with ExitStack() as stack:
         setting = Setting(stack, tmp_path_factory.mktemp("broken"), nothing_is)
-        await_(lambda: setting.up() == 7, "all but one are scraped")
+        await_(lambda: setting.scraped() == ["0"] + ["1"] * 7, "all but one are scraped, and that one was tried")
         yield setting
 
 
