@@ -143,6 +143,7 @@ class Service:
                 lock,
                 clock,
                 nodes.opinions.current,
+                nodes.addresses.names,
                 CardMemory(api, self._leadership, config, logger),
                 Worker(),
                 metrics,

@@ -7,7 +7,7 @@ The judge is the worker's own, in a variable of this module. A worker that has d
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -18,18 +18,23 @@ from pyscheduler.adapters.prometheus_session import PrometheusError
 from pyscheduler.core.capacity.capacity import Capacity
 from pyscheduler.core.capacity.cards import CardKey
 from pyscheduler.core.capacity.config import CapacityConfig, Mode
-from pyscheduler.core.capacity.opinions import NodeOpinion, opinions_of
+from pyscheduler.core.capacity.opinions import NodeOpinion, opinions_of, repairs_of
 from pyscheduler.core.capacity.poll import Poll
 from pyscheduler.core.capacity.states import State
 from pyscheduler.core.capacity.table import CapacityTable, CardCapacity
 from pyscheduler.core.cards import NodeCards
+from pyscheduler.core.findings import Finding
+from pyscheduler.readers.cards.card_notes import KEY
 from pyscheduler.readers.cards.memory_shards import Shards, pack, unpack
+from pyscheduler.readers.document_values import iso
 from pyscheduler.readers.metrics_config import MetricsConfig
 
 __all__ = ["Judged", "LostError", "begin", "cards", "judge", "memory"]
 
 # A speed that has moved by less is told as it was: each change is work for the placing side.
 _MOVED: Final = 0.02
+# Clocks differ: a time that is so little ahead is not told.
+_SKEW_S: Final = 60.0
 
 
 class LostError(Exception):
@@ -77,7 +82,8 @@ class _Judge:
         for poll in polls[:-1]:
             self.capacity.observe(poll)
         for poll in polls[-1:]:
-            self.capacity.observe(poll, pods, opinions_of(said, {*self._known, *poll.cards}))
+            cards = {*self._known, *poll.cards}
+            self.capacity.observe(poll, pods, opinions_of(said, cards), repairs_of(said, cards))
 
     def changes(self, table: CapacityTable) -> dict[str, NodeCards | None]:
         """Return what is to be told of nodes."""
@@ -128,6 +134,7 @@ def judge(
 
     """
     mine = _mine(life)
+    mine.capacity.go_on_from(now)
     collected, failure = None, ""
     try:
         collected = collect(config, harmless_xids, nodes, last, now)
@@ -138,7 +145,7 @@ def judge(
     table = mine.capacity.table(now)
     counts = np.bincount(table.state, minlength=len(State))
     return Judged(
-        replace(collected, polls=()) if collected is not None else None,
+        None if collected is None else replace(collected, polls=(), findings=(*collected.findings, *_to_come(said, now))),
         failure,
         mine.changes(table),
         {state.name.lower(): int(counts[state]) for state in State},
@@ -161,6 +168,15 @@ def _mine(life: int) -> _Judge:
     if _judge is None or life != os.getpid():
         raise LostError
     return _judge
+
+
+def _to_come(said: Mapping[str, NodeOpinion], now: float) -> Iterator[Finding]:
+    """Yield which repairs wait for their time."""
+    for node, opinion in sorted(said.items()):
+        for card, time in opinion.repaired.items():
+            if time > now + _SKEW_S:
+                what = f"annotation {KEY} of node {node} says that {card} was repaired at {iso(time)}, which is still to come"
+                yield Finding("repair-to-come", what, "it counts from then on: write the time at which it was repaired", node)
 
 
 def _by_node(table: CapacityTable, told: Mapping[str, NodeCards], *, classic: bool) -> dict[str, NodeCards]:

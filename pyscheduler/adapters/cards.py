@@ -60,6 +60,8 @@ class Cards:
         The planner's, and the clock that it counts by.
     said
         Returns what others say of the cards of nodes.
+    addresses
+        Returns names and addresses of the nodes, to their names.
     store
         Where what outlives the process is kept.
     worker
@@ -74,6 +76,7 @@ class Cards:
         lock: threading.Lock,
         clock: Callable[[], float],
         said: Callable[[], Mapping[str, NodeOpinion]],
+        addresses: Callable[[], Mapping[str, str]],
         store: Store,
         worker: Worker,
         metrics: Metrics,
@@ -85,6 +88,7 @@ class Cards:
         self._lock = lock
         self._clock = clock
         self._said = said
+        self._addresses = addresses
         self._store = store
         self._metrics = metrics
         self._logger = logger
@@ -188,7 +192,7 @@ class Cards:
     def _nodes(self) -> Mapping[str, str]:
         with self._lock:
             names = list(self._cluster.table.names)
-        return {name: name for name in names}
+        return {**self._addresses(), **{name: name for name in names}}
 
     def _pods(self) -> dict[CardKey, str]:
         """Return which pod has which card."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pyscheduler.adapters.machines import Machines
+from pyscheduler.adapters.node_addresses import NodeAddresses
 from pyscheduler.adapters.node_opinions import NodeOpinions
 from pyscheduler.core.capacity.opinions import SAYS_NOTHING
 from pyscheduler.core.cluster import Cluster
@@ -33,6 +34,8 @@ class NodeSink:
         Grows with every change of a node's findings.
     opinions
         What nodes say of their cards.
+    addresses
+        By what else than their names nodes are known.
     """
 
     def __init__(
@@ -53,6 +56,7 @@ class NodeSink:
         self._told: dict[str, tuple[Finding, ...]] = {}
         self.changes = 0
         self.opinions = NodeOpinions()
+        self.addresses = NodeAddresses()
         # Always taken before the cluster's lock, never after it.
         self._turn = threading.RLock()
         self._waiting: dict[str, tuple[NodeRecord, str]] = {}
@@ -64,6 +68,7 @@ class NodeSink:
             self._waiting.clear()
             self._machines.forget_others(names)
             self.opinions.forget_others(names)
+            self.addresses.forget_others(names)
             self._told = {name: told for name, told in self._told.items() if name in names}
             for record in items:
                 self._take(record, "")
@@ -82,6 +87,7 @@ class NodeSink:
             self._waiting.pop(name, None)
             self._machines.forget(name)
             self.opinions.take(name, SAYS_NOTHING)
+            self.addresses.forget(name)
             self._told.pop(name, None)
             with self._lock:
                 self._cluster.forget_node(name)
@@ -100,6 +106,7 @@ class NodeSink:
 
     def _take(self, record: NodeRecord, uid: str) -> None:
         self.opinions.take(record.name, record.opinion)
+        self.addresses.take(record.name, record.addresses)
         attached = self._machines.attach(record)
         if attached.settled:
             self._waiting.pop(record.name, None)

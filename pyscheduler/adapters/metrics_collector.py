@@ -62,6 +62,7 @@ class MetricsCollector:
         self._now = now
         self._memory = Memory()
         self._newest: float | None = None
+        self._last = -math.inf
         self._told: tuple[str, ...] = ()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
@@ -82,6 +83,9 @@ class MetricsCollector:
     def poll(self) -> float:
         """Ask once, hand over what came, and return the seconds until the next poll."""
         now = self._now()
+        if now < self._last - self._interval_s:
+            self._set_back(now)
+        self._last = now
         try:
             collected = self._ask(self._nodes(), self._memory, now)
         except PrometheusError as cause:
@@ -101,7 +105,14 @@ class MetricsCollector:
             )
             if collected.memory.polled is not None and now - collected.memory.polled > self._interval_s:
                 return 0.0  # a piece of the past: the rest follows at once
-        return max(self._interval_s - (self._now() - now), 0.0)
+        # Never longer, though the clock may have been set back meanwhile.
+        return min(max(self._interval_s - (self._now() - now), 0.0), self._interval_s)
+
+    def _set_back(self, now: float) -> None:
+        """Go on from an earlier time: no sample is newer than that."""
+        self._newest = None if self._newest is None else min(self._newest, now)
+        what = f"the clock was set back by {self._last - now:.0f} s"
+        self._logger.warning("metrics of cards", problem=what, remedy="polls go on from the earlier time")
 
     def _failed(self, now: float, why: str) -> None:
         self._metrics.polled("failed", 0, 0.0)

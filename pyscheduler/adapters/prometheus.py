@@ -126,7 +126,8 @@ def collect(
     """
     sources = catalogue(config.amd_prefix, config.evidence, harmless_xids)
     at = _times(config, memory, now)
-    asks_all = len(at) > 1 or now - memory.asked_all >= ASK_ALL_S
+    # Before it was asked: the clock was set back.
+    asks_all = len(at) > 1 or not 0 <= now - memory.asked_all < ASK_ALL_S
     metrics = _asked(sources, frozenset() if asks_all else memory.absent)
     # Longer than to the next poll nothing may take; a longer span is more work, once.
     limit = config.interval_s if len(at) == 1 else max(config.interval_s, 12 * config.timeout_s)

@@ -79,7 +79,7 @@ def _fleet(config: Config, kubeconfig: str | None, files: list[str] | None) -> F
 
         objects = survey(api_of(kubeconfig, config), config)
     records, _ = objects.records(config.reader(), config.fabric, config.weights, time.time())
-    return fleet_of(objects.nodes, records)
+    return fleet_of(records)
 
 
 def _found(config: Config, fleet: Fleet) -> list[Finding]:
@@ -88,7 +88,7 @@ def _found(config: Config, fleet: Fleet) -> list[Finding]:
     from pyscheduler.cli.doctor_questions import ask
 
     try:
-        answers = ask(config.metrics, config.capacity.faults.harmless_xids, fleet.names, time.time())
+        answers = ask(config.metrics, config.capacity.faults.harmless_xids, fleet.known_as, time.time())
     except PrometheusError as cause:
         return [Finding("prometheus", str(cause), severity=Severity.ERROR)]
     return check(answers, fleet, config.capacity)

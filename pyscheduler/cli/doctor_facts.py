@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from pyscheduler.adapters.prometheus import Collected
 from pyscheduler.core.record import NodeRecord
 from pyscheduler.readers.cards.card_labels import IDENTITY
 from pyscheduler.readers.cards.catalogue_entries import Source, Vendor
 from pyscheduler.readers.cards.metric_samples import Card
+from pyscheduler.readers.cards.node_names import node_names
 from pyscheduler.readers.metrics_config import MetricsConfig
 
 __all__ = ["Answers", "Fleet", "Series", "Targets", "fleet_of"]
@@ -104,31 +104,31 @@ class Fleet:
     ----------
     names
         Of all of them.
-    addresses
-        To the names of the nodes.
+    known_as
+        Names and addresses, to names.
+    shared
+        Addresses that several nodes have: they name none.
     gpu_nodes
         Those with GPUs.
     """
 
     names: frozenset[str]
-    addresses: Mapping[str, str]
+    known_as: Mapping[str, str]
+    shared: frozenset[str]
     gpu_nodes: Mapping[str, NodeRecord]
 
 
-def fleet_of(raw: Iterable[Any], records: Iterable[NodeRecord]) -> Fleet:
-    """Return the nodes of the objects `raw` and of what was read of them."""
+def fleet_of(records: Iterable[NodeRecord]) -> Fleet:
+    """Return the nodes."""
     records = list(records)
-    names = frozenset(record.name for record in records)
-    addresses = {address: name for node in raw for address, name in _addresses(node).items() if address not in names}
-    return Fleet(names, addresses, {record.name: record for record in records if _has_gpus(record)})
-
-
-def _addresses(node: Any) -> dict[str, str]:
-    """Return the addresses of a Node object; what is none has none."""
-    try:
-        return {str(address["address"]): str(node["metadata"]["name"]) for address in node["status"]["addresses"]}
-    except (KeyError, TypeError):
-        return {}
+    known_as = node_names({record.name: record.addresses for record in records})
+    every = {address for record in records for address in record.addresses}
+    return Fleet(
+        frozenset(record.name for record in records),
+        known_as,
+        frozenset(every - known_as.keys()),
+        {record.name: record for record in records if _has_gpus(record)},
+    )
 
 
 def _has_gpus(record: NodeRecord) -> bool:

@@ -11,7 +11,7 @@ from pyscheduler.core.explain import plural
 from pyscheduler.core.findings import Finding, Severity
 from pyscheduler.readers.text.parts import some
 
-__all__ = ["host", "label_findings", "node_of"]
+__all__ = ["host", "label_findings"]
 
 # What a scrape's own configuration can set from the pod that it scrapes.
 _RELABEL: Final = (
@@ -21,13 +21,8 @@ _RELABEL: Final = (
 _EXAMPLES: Final = 3
 
 
-def node_of(labels: Mapping[str, str], node_labels: Sequence[str], names: frozenset[str]) -> str:
-    """Return the node that the first label names that names one, "" if none does."""
-    return next((name for label in node_labels if (name := host(label, labels.get(label, ""))) in names), "")
-
-
 def host(label: str, value: str) -> str:
-    """Return what of a label's value may be the name of a node: of ``instance`` the part before the port."""
+    """Return what of a label's value may be the name or the address of a node: of ``instance`` the part before the port."""
     if label != "instance":
         return value
     before, colon, _ = value.rpartition(":")
@@ -41,10 +36,16 @@ def label_findings(answers: Answers, fleet: Fleet) -> Iterator[Finding]:
     for label, values in held.items():
         if values:
             yield Finding("node-label", _told(label, values, fleet), severity=Severity.NOTE)
-    lost = [one for one in answers.series if not node_of(one.labels, asked, fleet.names)]
+    lost = [one for one in answers.series if not _nodes_of(one.labels, asked, fleet)]
     if lost and fleet.names:
         yield from _lost(lost, answers, fleet)
     yield from _contradictions(answers, fleet)
+
+
+def _nodes_of(labels: Mapping[str, str], node_labels: Sequence[str], fleet: Fleet) -> dict[str, str]:
+    """Return the nodes that labels name, by label."""
+    said = {label: host(label, labels.get(label, "")) for label in node_labels}
+    return {label: fleet.known_as[value] for label, value in said.items() if value in fleet.known_as}
 
 
 def _values(label: str, series: Iterable[Series]) -> frozenset[str]:
@@ -52,16 +53,21 @@ def _values(label: str, series: Iterable[Series]) -> frozenset[str]:
 
 
 def _told(label: str, values: frozenset[str], fleet: Fleet) -> str:
-    found, wanted = values & fleet.names, fleet.gpu_nodes.keys()
-    others = sorted(values - fleet.names)
+    found, wanted = _named(values, fleet), fleet.gpu_nodes.keys()
+    others = sorted(values - fleet.known_as.keys())
     examples = ", ".join(f"{value!r}{_what_it_is(value, fleet)}" for value in others[:_EXAMPLES])
     rest = f"; {plural(len(others), 'value')} of no node, such as {examples}" if others else ""
     return f"label {label} names {len(found & wanted)} of the {plural(len(wanted), 'node')} with GPUs{rest}"
 
 
+def _named(values: Iterable[str], fleet: Fleet) -> frozenset[str]:
+    """Return the nodes that have one of these names or addresses."""
+    return frozenset(fleet.known_as[value] for value in values if value in fleet.known_as)
+
+
 def _what_it_is(value: str, fleet: Fleet) -> str:
-    if value in fleet.addresses:
-        return f" (an address of {fleet.addresses[value]})"
+    if value in fleet.shared:
+        return " (an address of several nodes)"
     if "-exporter-" in value:
         return " (the exporter's own pod)"
     if _is_address(value):
@@ -104,7 +110,7 @@ def _lost(lost: Sequence[Series], answers: Answers, fleet: Fleet) -> Iterator[Fi
 def _remedy(lost: Sequence[Series], answers: Answers, fleet: Fleet) -> str:
     """Return what to do: to name another label if one names the nodes, or else to have one set."""
     labels = dict.fromkeys(label for one in lost for label in one.labels)
-    named = {label: len(_values(label, lost) & fleet.names) for label in labels if label not in answers.config.node_labels}
+    named = {label: len(_named(_values(label, lost), fleet)) for label in labels if label not in answers.config.node_labels}
     best = max(named, key=lambda label: named[label], default="")
     if best and named[best]:
         return f"set metrics.nodeLabels: [{', '.join((best, *answers.config.node_labels))}]: the label {best} names {plural(named[best], 'node')}"
@@ -115,8 +121,7 @@ def _contradictions(answers: Answers, fleet: Fleet) -> Iterator[Finding]:
     """Tell of labels that name different nodes: the first counts, and it may be that of Prometheus or of a proxy."""
     found: dict[str, int] = {}
     for one in answers.series:
-        said = {label: host(label, one.labels.get(label, "")) for label in answers.config.node_labels}
-        named = {label: name for label, name in said.items() if name in fleet.names}
+        named = _nodes_of(one.labels, answers.config.node_labels, fleet)
         if len(set(named.values())) > 1:
             pair = " but ".join(f"{label}={name!r}" for label, name in named.items())
             found.setdefault(pair, 0)

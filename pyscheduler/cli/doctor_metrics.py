@@ -27,6 +27,8 @@ _KEY: Final[Mapping[Vendor, Mapping[Quantity, tuple[str, str]]]] = {
         _Q.SM_CLOCK_HZ: ("the SM clock", "without it no speed is known"),
         _Q.ENGINE_ACTIVE: ("engine activity", "without it utilization must do, which takes waiting for work"),
         _Q.SM_ACTIVE: ("SM activity", "it counts most in what is free"),
+        _Q.TENSOR_ACTIVE: ("activity of the tensor cores", "without it loads are told apart by power alone"),
+        _Q.DRAM_ACTIVE: ("activity of the memory", "without it loads are told apart by power alone"),
         _Q.FB_USED: ("used memory", ""),
         _Q.POWER_W: ("power", ""),
         _Q.POWER_LIMIT_W: ("the power limit", "without it cards of another limit are taken for peers"),
@@ -40,6 +42,7 @@ _KEY: Final[Mapping[Vendor, Mapping[Quantity, tuple[str, str]]]] = {
         _Q.ECC_DBE: ("double-bit errors", ""),
         _Q.REMAP_FAILED: ("failed remaps of memory rows", ""),
         _Q.HEALTH: ("DCGM's health checks", ""),
+        _Q.ENERGY_J: ("energy", "without it a driver that was loaded anew may not be seen, and a card that has failed stays out"),
         _Q.PCIE_WIDTH: ("the width of the PCIe link", ""),
     },
     Vendor.AMD: {
@@ -144,12 +147,13 @@ def age_findings(answers: Answers, capacity: CapacityConfig) -> Iterator[Finding
         yield Finding(
             "clock-skew", what, "set the clocks of this machine and of Prometheus by the same source", severity=Severity.ERROR
         )
-    late = int(np.count_nonzero(ages > capacity.breakers.late_s))
+    # A card without any sample has no age.
+    late = np.flatnonzero(np.isfinite(newest) & (answers.now - newest > capacity.breakers.late_s)).tolist()
     if late:
-        old = np.flatnonzero(answers.now - newest > capacity.breakers.late_s).tolist()
-        nodes = sorted({poll.cards[index].node for index in old})
-        what = f"the newest samples of {plural(late, 'card')} are up to {ages.max():.0f} s old, on {some(nodes)}"
-        remedy = "is the exporter slow or gone, or is the scrape interval too long? From 180 s on such cards are unknown"
+        nodes = sorted({poll.cards[index].node for index in late})
+        what = f"the newest samples of {plural(len(late), 'card')} are up to {ages.max():.0f} s old, on {some(nodes)}"
+        unknown = f"From {capacity.breakers.unknown_s:.0f} s on such cards are unknown"
+        remedy = f"is the exporter slow or gone, or is the scrape interval too long? {unknown}"
         yield Finding("samples-old", what, remedy)
     else:
         what = f"newest samples of {plural(len(ages), 'card')}: {max(ages.min(), 0):.0f} to {max(ages.max(), 0):.0f} s old"

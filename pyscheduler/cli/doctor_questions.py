@@ -34,8 +34,8 @@ _JOBS_MAX: Final = 8
 _SPAN: Final = "10m"
 
 
-def ask(config: MetricsConfig, harmless_xids: Sequence[int], nodes: Iterable[str], now: float) -> Answers:
-    """Return what Prometheus says. A question that fails after the first is told in the answers.
+def ask(config: MetricsConfig, harmless_xids: Sequence[int], nodes: Mapping[str, str], now: float) -> Answers:
+    """Return what Prometheus says. A question that fails after the first is told in the answers. `nodes` is as of `collect`.
 
     Raises
     ------
@@ -55,7 +55,7 @@ def ask(config: MetricsConfig, harmless_xids: Sequence[int], nodes: Iterable[str
     collected = None
     if answers.names:
         try:
-            collected = collect(config, harmless_xids, {name: name for name in nodes}, Memory(polled=now - 1), now)
+            collected = collect(config, harmless_xids, nodes, Memory(polled=now - 1), now)
         except PrometheusError as cause:
             asker.problems.append(str(cause))
     return replace(answers, collected=collected, problems=tuple(asker.problems))

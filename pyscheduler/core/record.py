@@ -39,6 +39,8 @@ class NodeRecord:
         The agent's report; None where no agent reports, or not readably.
     opinion
         What it says of its cards.
+    addresses
+        Its IP addresses and the names of its host, without its own name.
     findings
         What was found while this node was read.
     """
@@ -56,4 +58,5 @@ class NodeRecord:
     in_use: InUse | None = None
     in_use_unreadable: bool = False
     opinion: NodeOpinion = SAYS_NOTHING
+    addresses: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()

@@ -15,32 +15,38 @@ from pyscheduler.readers.metrics_config import MetricsConfig
 __all__ = ["capacity_config", "set_intervals"]
 
 # Where each key of the file goes: the part of `CapacityConfig` ("" is itself) and its attribute.
-_SHARES: Final = {
+# A scale that begins at 1 has no length.
+_SHARES_BELOW_1: Final = {
     "capacityThreshold": ("", "threshold"),
-    "recoveryThreshold": ("states", "recover_threshold"),
-    "decayFactor": ("availability", "decay_factor"),
-    "spike": ("availability", "spike"),
-    "smWeight": ("availability", "sm_weight"),
-    "memoryWeight": ("availability", "memory_weight"),
-    "availabilityExponent": ("availability", "exponent"),
     "peerBaseline": ("speed", "peer_r0"),
     "ownBaseline": ("speed", "own_r0"),
+    "moved": ("speed", "moved"),
+}
+_SHARES: Final = {
+    "decayFactor": ("availability", "decay_factor"),
+    "recoveryThreshold": ("states", "recover_threshold"),
+    "spike": ("availability", "spike"),
     "busyActivity": ("busy", "active"),
-    "busyPower": ("busy", "power"),
     "hardwareThermal": ("speed", "hw_thermal"),
     "softwareThermal": ("speed", "sw_thermal"),
     "powerBrake": ("speed", "power_brake"),
-    "slowShare": ("breakers", "slow_share"),
     "silentShare": ("breakers", "silent_share"),
-    "lowClock": ("busy", "low_clock"),
-    "deadProfilerActivity": ("busy", "dead_active"),
     "deadProfilerLoad": ("busy", "dead_load"),
     "warning": ("faults", "warning"),
-    "moved": ("speed", "moved"),
+    "powerCap": ("speed", "cap"),
+}
+# With 0 they count for nothing.
+_SHARES_FROM_0: Final = {
+    "smWeight": ("availability", "sm_weight"),
+    "memoryWeight": ("availability", "memory_weight"),
+    "availabilityExponent": ("availability", "exponent"),
+    "busyPower": ("busy", "power"),
+    "slowShare": ("breakers", "slow_share"),
+    "lowClock": ("busy", "low_clock"),
+    "deadProfilerActivity": ("busy", "dead_active"),
     "podsDiffer": ("speed", "pods_differ"),
     "throttleFloor": ("speed", "throttle_floor"),
     "weakEvidence": ("speed", "weak"),
-    "powerCap": ("speed", "cap"),
 }
 _DURATIONS: Final = {
     "stabilizationWindow": ("", "window_s"),
@@ -50,20 +56,23 @@ _DURATIONS: Final = {
     "unknownAfter": ("breakers", "unknown_s"),
     "peerBusyTime": ("speed", "peer_busy_s"),
     "ownBusyTime": ("speed", "own_busy_s"),
-    "peerHalfLife": ("speed", "peer_half_life_s"),
-    "historyHalfLife": ("speed", "history_half_life_s"),
-    "recentHalfLife": ("speed", "recent_half_life_s"),
     "recentBusyTime": ("speed", "recent_busy_s"),
     "likeLoadTime": ("speed", "like_load_s"),
-    "loadBusyTime": ("speed", "load_busy_s"),
     "podBusyTime": ("speed", "pod_busy_s"),
-    "latelyHalfLife": ("speed", "lately_half_life_s"),
-    "burdenHalfLife": ("speed", "means_half_life_s"),
     "peerRefresh": ("speed", "refresh_s"),
     "relapse": ("states", "relapse_s"),
     "xidMemory": ("faults", "xid_s"),
     "goneAfter": ("breakers", "gone_s"),
     "forgetAfter": ("breakers", "forget_s"),
+}
+# What weights are divided by.
+_DURATIONS_ABOVE_0: Final = {
+    "peerHalfLife": ("speed", "peer_half_life_s"),
+    "historyHalfLife": ("speed", "history_half_life_s"),
+    "recentHalfLife": ("speed", "recent_half_life_s"),
+    "loadBusyTime": ("speed", "load_busy_s"),
+    "latelyHalfLife": ("speed", "lately_half_life_s"),
+    "burdenHalfLife": ("speed", "means_half_life_s"),
 }
 _NUMBERS: Final = {
     "madWidths": ("speed", "mad_widths"),
@@ -80,7 +89,6 @@ _COUNTS: Final = {
 _HARMLESS: Final = "harmlessXids"
 # 0.72 over 0.65, as by default.
 _RECOVERY_ABOVE: Final = 0.07
-_TUNING: Final = (*_SHARES, *_DURATIONS, *_NUMBERS, *_COUNTS, _HARMLESS)
 _CAPACITY: Final = ("mode", "evidence", "scoreWeight")
 
 
@@ -122,12 +130,7 @@ def _tuned(raw: Any) -> tuple[CapacityConfig, list[str]]:
         return config, [f"tuning: {raw!r} must be a mapping of {', '.join(_TUNING)}"]
     problems = [f"tuning.{key}: unknown; known are {', '.join(_TUNING)}" for key in raw if key not in _TUNING]
     parts: dict[str, dict[str, Any]] = {}
-    for table, read, form in (
-        (_SHARES, _share, "a number above 0 and up to 1"),
-        (_DURATIONS, seconds, "a duration, such as 2m"),
-        (_NUMBERS, _number, "a number above 0"),
-        (_COUNTS, _count, "a whole number above 0"),
-    ):
+    for table, read, form in _TABLES:
         problems += _collect(raw, table, read, form, parts)
     if _HARMLESS in raw:
         codes = raw[_HARMLESS]
@@ -139,14 +142,14 @@ def _tuned(raw: Any) -> tuple[CapacityConfig, list[str]]:
         return config, problems
     threshold = parts.get("", {}).get("threshold", config.threshold)
     # A higher threshold alone moves the bar of recovery along.
-    recovery = max(config.states.recover_threshold, min(threshold + _RECOVERY_ABOVE, 1.0))
-    parts.setdefault("states", {}).setdefault("recover_threshold", recovery)
+    moved = max(config.states.recover_threshold, min(threshold + _RECOVERY_ABOVE, 1.0))
+    recovery = parts.setdefault("states", {}).setdefault("recover_threshold", moved)
+    if recovery < threshold:
+        above = f"must be at least tuning.capacityThreshold ({threshold}), or a card would be tried again while it is too slow"
+        return config, [f"tuning.recoveryThreshold: {recovery} {above}"]
     changed: dict[str, Any] = dict(parts.pop("", {}))
     changed |= {name: replace(getattr(config, name), **values) for name, values in parts.items()}
-    try:
-        return replace(config, **changed), []
-    except ValueError as cause:
-        return config, [f"tuning: {cause}"]
+    return replace(config, **changed), []
 
 
 def _collect(
@@ -169,8 +172,20 @@ def _collect(
 
 
 def _share(raw: Any) -> float | None:
-    good = isinstance(raw, int | float) and not isinstance(raw, bool) and 0 < raw <= 1
-    return float(raw) if good else None
+    return float(raw) if _is_number(raw) and 0 < raw <= 1 else None
+
+
+def _share_below_1(raw: Any) -> float | None:
+    return float(raw) if _is_number(raw) and 0 < raw < 1 else None
+
+
+def _share_from_0(raw: Any) -> float | None:
+    return float(raw) if _is_number(raw) and 0 <= raw <= 1 else None
+
+
+def _duration_above_0(raw: Any) -> float | None:
+    # 0 s is no more one than what is none.
+    return seconds(raw) or None
 
 
 def _number(raw: Any) -> float | None:
@@ -182,4 +197,16 @@ def _count(raw: Any) -> int | None:
 
 
 def _is_number(raw: Any) -> bool:
-    return isinstance(raw, int | float) and not isinstance(raw, bool) and math.isfinite(raw)
+    return isinstance(raw, int | float) and not isinstance(raw, bool) and -math.inf < raw < math.inf
+
+
+_TABLES: Final[tuple[tuple[dict[str, tuple[str, str]], Callable[[Any], Any], str], ...]] = (
+    (_SHARES_BELOW_1, _share_below_1, "a number above 0 and below 1"),
+    (_SHARES, _share, "a number above 0 and up to 1"),
+    (_SHARES_FROM_0, _share_from_0, "a number from 0 to 1"),
+    (_DURATIONS, seconds, "a duration, such as 2m"),
+    (_DURATIONS_ABOVE_0, _duration_above_0, "a duration above 0s, such as 10m"),
+    (_NUMBERS, _number, "a number above 0"),
+    (_COUNTS, _count, "a whole number above 0"),
+)
+_TUNING: Final = (*(key for table, _, _ in _TABLES for key in table), _HARMLESS)

@@ -144,6 +144,7 @@ class ObjectReader:
             in_use=in_use,
             in_use_unreadable=bool(about_use),
             opinion=opinion,
+            addresses=_addresses(name, status.get("addresses")),
             findings=tuple([replace(finding, node=name) for finding in found]),
         )
 
@@ -217,6 +218,12 @@ def _host(name: str, spec: Mapping[str, Any]) -> str:
     """Return the name by which other pods of the namespace reach a pod: that in DNS where a Service gives it one."""
     host = spec.get("hostname") or name
     return f"{host}.{spec['subdomain']}" if spec.get("subdomain") else host
+
+
+def _addresses(name: str, listed: Any) -> tuple[str, ...]:
+    """Return the addresses of a node. A file may hold any: what is none is left out."""
+    found = [each.get("address") for each in listed if isinstance(each, Mapping)] if isinstance(listed, list) else []
+    return tuple(dict.fromkeys(text for text in found if isinstance(text, str) and text not in ("", name)))
 
 
 def _asked(container: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -164,6 +164,15 @@ def test_first_polls_bring_the_past_in_pieces_and_the_next_ones_only_now(setting
     assert len(setting.door.asked) < len(catalogue()), "what nobody exports is not asked for again at once"
 
 
+def test_all_is_asked_for_now_when_the_clock_was_set_back(setting: Setting) -> None:
+    later = time.time() + 3600.0
+    absent = frozenset(metric.name for source in catalogue() for metric in source.metrics)
+    found = setting.collect(Memory(polled=later, asked_all=later, absent=absent))
+    assert len(found.polls) == 1
+    assert Quantity.SM_CLOCK_HZ in found.polls[0].samples, "it may be there by now"
+    assert found.memory.polled == found.memory.asked_all == found.polls[0].at < later
+
+
 def test_queries_go_in_the_body_at_most_four_at_a_time_one_per_metric(setting: Setting) -> None:
     setting.collect()
     queries = [parse_qs(asked.form)["query"][0] for asked in setting.door.asked]

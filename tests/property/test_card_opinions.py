@@ -17,9 +17,13 @@ from pyscheduler.readers.evidence_config import evidence
 UUID = "GPU-01234567-89ab-cdef-0123-456789abcdef"
 NOTE = "pyscheduler.io/cards"
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
-FIELDS = st.sampled_from(["value", "reason", "*", UUID, "label", "condition", "taint", "values", "\ud800"])
+FIELDS = st.sampled_from(["value", "reason", "repairedAt", "*", UUID, "label", "condition", "taint", "values", "\ud800"])
 JSON = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(FIELDS, inner, max_size=5), max_leaves=20)
-WORDS = st.sampled_from(["PASS", "WARN", "evict", "", "draining", "0.5", "{", "[" * 5000]) | st.text() | JSON.map(json.dumps)
+WORDS = (
+    st.sampled_from(["PASS", "WARN", "evict", "", "draining", "0.5", "2026-05-01T12:00:00Z", "{", "[" * 5000])
+    | st.text()
+    | JSON.map(json.dumps)
+)
 TEXTS = st.dictionaries(st.sampled_from([*BUILT_IN.labels, NOTE]) | st.text(), WORDS, max_size=6)
 MESSAGES = st.lists(st.sampled_from([UUID, ";", " ", "GPU-1", "x" * 300, "\n", "\ud800"]) | st.text(), max_size=8).map("".join)
 CONDITION = st.fixed_dictionaries(

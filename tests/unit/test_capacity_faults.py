@@ -107,15 +107,6 @@ def test_exporter_that_was_started_anew_says_nothing_of_the_card_unless_its_heal
     assert healthy.card(BAD).state is State.HEALTHY
 
 
-def test_operator_clears_a_failed_card():
-    fleet = Fleet()
-    fleet.see(XID_FATAL=0)
-    fleet.see(XID_FATAL=1)
-    assert fleet.capacity.clear(BAD)
-    assert not fleet.see(XID_FATAL=1).excluded
-    assert not fleet.capacity.clear(BAD._replace(uuid="GPU-unknown"))
-
-
 def test_opinion_of_others_counts_until_the_next():
     fleet = Fleet()
     bad = fleet.see(opinions={BAD: Opinion(0.0, "Autopilot says EVICT")})

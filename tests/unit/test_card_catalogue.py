@@ -11,10 +11,10 @@ from pyscheduler.core.capacity.cards import CardKey
 from pyscheduler.core.capacity.poll import Poll
 from pyscheduler.core.capacity.quantities import Quantity
 from pyscheduler.readers.cards.card_labels import LabelSets
-from pyscheduler.readers.cards.catalogue import catalogue, metrics_of
+from pyscheduler.readers.cards.catalogue import catalogue
 from pyscheduler.readers.cards.catalogue_entries import Vendor
 from pyscheduler.readers.cards.metric_queries import TIME, query
-from pyscheduler.readers.cards.polls import Polls, polls, polls_of_text
+from pyscheduler.readers.cards.polls import Polls, polls, polls_of_text, vendors
 from pyscheduler.readers.cards.prometheus_rows import rows_of_result
 
 NOW = 1_790_000_000.0
@@ -329,7 +329,7 @@ def _result(*series: tuple[Mapping[str, str], Sequence[tuple[float, str]]]) -> l
 
 def test_answer_of_the_server_gives_values_with_the_times_of_the_samples() -> None:
     sources = catalogue()
-    temperature = next(m for m in metrics_of(sources) if m.name == "DCGM_FI_DEV_GPU_TEMP")
+    temperature = next(m for m in vendors(sources) if m.name == "DCGM_FI_DEV_GPU_TEMP")
     labels = {"Hostname": "n1", "UUID": UUID, "modelName": "H100"}
     at = [NOW, NOW + 30]
     result = _result(
@@ -346,28 +346,47 @@ def test_answer_of_the_server_gives_values_with_the_times_of_the_samples() -> No
     ], "the card whose time is not told counts as absent"
 
 
-def test_nothing_follows_from_what_is_absent_in_an_incomplete_answer() -> None:
+def _answered(values: Mapping[str, str], *, complete: bool) -> Poll:
+    """Return the poll of answers of the server for one card of n1: the value of each metric by its name."""
     sources = catalogue()
-    temperature = next(m for m in metrics_of(sources) if m.name == "DCGM_FI_DEV_GPU_TEMP")
     sets = LabelSets()
     place = {"Hostname": "n1"}
-    rows = rows_of_result(
-        temperature,
-        Vendor.NVIDIA,
-        [
-            {"metric": {**place, "UUID": UUID}, "value": [NOW, "40"]},
-            {"metric": {**place, TIME: "1"}, "value": [NOW, str(NOW - 3)]},
-        ],
-        [NOW],
-        sets,
-    )
-    (poll,) = polls([rows], sets, sources, [NOW], complete=False, nodes={}).polls
+    rows = [
+        rows_of_result(
+            metric,
+            Vendor.NVIDIA,
+            [
+                {"metric": {**place, "UUID": UUID}, "value": [NOW, values[metric.name]]},
+                {"metric": {**place, TIME: "1"}, "value": [NOW, str(NOW - 3)]},
+            ],
+            [NOW],
+            sets,
+        )
+        for metric in vendors(sources)
+        if metric.name in values
+    ]
+    (poll,) = polls(rows, sets, sources, [NOW], complete=complete, nodes={}).polls
+    return poll
+
+
+def test_nothing_follows_from_what_is_absent_in_an_incomplete_answer() -> None:
+    poll = _answered({"DCGM_FI_DEV_GPU_TEMP": "40"}, complete=False)
     assert not poll.complete
     assert set(poll.samples) == {Quantity.TEMP_C}
 
 
+def test_sum_that_may_lack_a_part_is_no_sum() -> None:
+    both = {"DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL": "7", "DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL": "5000"}
+    one = {"DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL": "7"}
+    assert only(_answered(both, complete=True), Quantity.NVLINK_ERRORS) == 5007
+    # 7 now and 5007 with the next poll would be 5000 errors that nobody made.
+    assert only(_answered(one, complete=False), Quantity.NVLINK_ERRORS) is None
+    # A card may have no more than that.
+    assert only(_answered(one, complete=True), Quantity.NVLINK_ERRORS) == 7
+
+
 def test_queries_ask_for_one_series_per_card_and_its_time() -> None:
-    texts = {metric.name: query(metric, ("node",)) for metric in metrics_of(catalogue())}
+    texts = {metric.name: query(metric, ("node",)) for metric in vendors(catalogue())}
     xids = texts["DCGM_EXP_XID_ERRORS_TOTAL"]
     assert xids.startswith("sum by (node, UUID,")
     assert 'xid!~"13|31|43|45|68|109"' in xids
@@ -377,6 +396,6 @@ def test_queries_ask_for_one_series_per_card_and_its_time() -> None:
 
 
 def test_metric_that_two_quantities_use_is_asked_for_once() -> None:
-    asked = [(metric.name, metric.where) for metric in metrics_of(catalogue())]
+    asked = [(metric.name, metric.where) for metric in vendors(catalogue())]
     assert len(asked) == len(set(asked))
-    assert not any(math.isnan(metric.scale) for metric in metrics_of(catalogue()))
+    assert not any(math.isnan(metric.scale) for metric in vendors(catalogue()))

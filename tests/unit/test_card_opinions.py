@@ -14,7 +14,7 @@ from pyscheduler.adapters.node_opinions import NodeOpinions, SliceSink, slices_p
 from pyscheduler.config import Config
 from pyscheduler.core.capacity.capacity import Capacity
 from pyscheduler.core.capacity.cards import CardKey
-from pyscheduler.core.capacity.opinions import SAYS_NOTHING, NodeOpinion, Opinion, opinions_of
+from pyscheduler.core.capacity.opinions import SAYS_NOTHING, NodeOpinion, Opinion, opinions_of, repairs_of
 from pyscheduler.core.capacity.states import State
 from pyscheduler.errors import ConfigError, KubernetesError
 from pyscheduler.readers.lists import slice_page
@@ -211,6 +211,54 @@ def test_half_a_surrogate_pair_is_no_text_for_a_message():
         record = ObjectReader((GPU,)).node(note(body))
         for text in [*(finding.message for finding in record.findings), *(o.reason for o in record.opinion.cards.values())]:
             text.encode()
+
+
+NOON = 1_777_636_800.0  # 2026-05-01T12:00:00Z, by date(1)
+
+
+def test_annotation_says_when_cards_were_repaired_alone_or_beside_a_value():
+    opinion = said(
+        note(
+            {
+                ONE: {"repairedAt": "2026-05-01T12:00:00Z", "reason": "new cable"},
+                TWO: {"value": 0.5, "reason": "fan is loud", "repairedAt": "2026-05-01T14:00:00.9+02:00"},
+                "*": {"repairedAt": "2026-05-01T11:00:00-01:00"},
+            }
+        )
+    )
+    assert opinion == NodeOpinion(None, {TWO: Opinion(0.5, "fan is loud")}, {ONE: NOON, TWO: NOON, "*": NOON})
+
+
+def test_repair_of_a_card_whose_value_is_good_counts():
+    assert said(note({ONE: {"value": 1, "repairedAt": "2026-05-01T12:00:00Z"}})) == NodeOpinion(repaired={ONE: NOON})
+
+
+@pytest.mark.parametrize(
+    "time", [5, None, True, [], "", "yesterday", "2026-05-01", "2026-05-01T12:00:00", "2026-13-01T12:00:00Z", "x" * 5000]
+)
+def test_time_of_a_repair_that_is_none_is_told_and_costs_nothing_else(time: object):
+    record = ObjectReader((GPU,)).node(
+        note({ONE: {"value": 0.5, "reason": "slow", "repairedAt": time}, TWO: {"repairedAt": "2026-05-01T12:00:00Z"}})
+    )
+    assert record.opinion == NodeOpinion(None, {ONE: Opinion(0.5, "slow")}, {TWO: NOON})
+    (finding,) = record.findings
+    assert f'"{ONE}" has the repairedAt ' in finding.message
+    assert 'write the time of the repair with its zone, such as "2026-05-01T12:00:00Z"' in finding.message
+    assert len(finding.message) < 400
+
+
+def test_value_that_is_none_costs_no_repair():
+    record = ObjectReader((GPU,)).node(note({ONE: {"value": 7, "repairedAt": "2026-05-01T12:00:00Z"}}))
+    assert record.opinion == NodeOpinion(repaired={ONE: NOON})
+    assert ["has the value 7" in finding.message for finding in record.findings] == [True]
+
+
+def test_repair_is_of_the_cards_that_are_named_and_the_latest_counts():
+    cards = [CardKey("n", "GPU-a"), CardKey("n", "GPU-b", "1"), CardKey("m", "GPU-a"), CardKey("o", "GPU-a")]
+    of_nodes = {"n": NodeOpinion(repaired={"GPU-a": 3.0, "*": 2.0}), "m": NodeOpinion(repaired={"GPU-a": 1.0, "*": 2.0})}
+    assert repairs_of(of_nodes, cards) == {cards[0]: 3.0, cards[1]: 2.0, cards[2]: 2.0}
+    both = of_nodes["n"].joined(of_nodes["m"])
+    assert both.repaired == {"GPU-a": 3.0, "*": 2.0}
 
 
 # -- to which cards it applies ----------------------------------------------------------------------------------------

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -27,6 +29,7 @@ from pyscheduler.core.capacity.quantities import Quantity
 from pyscheduler.core.cluster import Cluster
 from pyscheduler.readers.cards.memory_shards import Shards, unpack
 from pyscheduler.readers.metrics_config import MetricsConfig
+from pyscheduler.readers.objects import ObjectReader
 from tests.builders import bound, node
 
 P = ParamSpec("P")
@@ -94,6 +97,7 @@ class Scene:
             threading.Lock(),
             lambda: self.now,
             lambda: self.opinions,
+            lambda: {"10.0.0.7": "a", "b": "a"},
             self.shelf,
             self.worker,
             Metrics(logger),
@@ -101,7 +105,7 @@ class Scene:
         )
 
     def collect(self, _config: MetricsConfig, _xids: object, nodes: Mapping[str, str], _last: Memory, now: float) -> Collected:
-        assert "a" in nodes
+        assert nodes == {"a": "a", "10.0.0.7": "a", "b": "a"}
         if self.fails:
             raise PrometheusError("http://prometheus does not answer")
         keys = list(self.health)
@@ -220,6 +224,99 @@ def test_in_classic_mode_nodes_are_ranked_by_their_score_and_busy_ones_left_out(
     assert told["full"].excluded == {"GPU-2": "busy"}
     assert told["idle"].excluded == {}
     assert told["idle"].speeds["GPU-1"] == pytest.approx(0.9, abs=0.05)
+
+
+# -- a card that is repaired --------------------------------------------------------------------------------------------------
+
+
+class Shop:
+    """A node of eight cards, of which the first may be held down by heat, and what its Node object says."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.keys = [CardKey("a", f"GPU-{number}") for number in range(8)]
+        self.works = self.hot = False
+        self.note: dict[str, Any] = {}
+        self.now = BEGUN
+        self.reader = ObjectReader(("nvidia.com/gpu",))
+        monkeypatch.setattr(card_judge, "collect", self.collect)
+        self.life, _ = card_judge.begin(CapacityConfig(), {})
+        self.out: set[str] = set()
+        self.findings: tuple[str, ...] = ()
+
+    def collect(self, _config: object, _xids: object, _nodes: object, _last: Memory, now: float) -> Collected:
+        shown = {
+            Quantity.SM_CLOCK_HZ: 1.7e9 if self.works else 3e8,
+            Quantity.ENGINE_ACTIVE: 0.9 if self.works else 0.0,
+            Quantity.HW_THERMAL_FRACTION: 0.0,
+        }
+        values = {quantity: np.full(len(self.keys), value) for quantity, value in shown.items()}
+        values[Quantity.HW_THERMAL_FRACTION][0] = 0.5 if self.works and self.hot else 0.0
+        samples = {quantity: Column(range(8), column, np.full(8, now - 5)) for quantity, column in values.items()}
+        poll = Poll(now, complete=True, cards=self.keys, samples=samples, facts=[CardFacts("H100", 700.0)] * 8)
+        return Collected((poll,), Memory(now, now))
+
+    def poll(self, times: int = 1, *, works: bool = False, hot: bool = False) -> set[str]:
+        """Poll, and return which cards the planner leaves out."""
+        self.works, self.hot = works, hot
+        annotations = {"pyscheduler.io/cards": json.dumps(self.note)} if self.note else {}
+        record = self.reader.node({"metadata": {"name": "a", "annotations": annotations}})
+        assert not record.findings
+        for _ in range(times):
+            self.now += 30.0
+            judged = card_judge.judge(self.life, MetricsConfig(), (), {"a": "a"}, Memory(), {}, {"a": record.opinion}, self.now)
+            assert judged.collected is not None
+            self.findings = tuple(finding.message for finding in judged.collected.findings)
+            if (told := judged.changes.get("a")) is not None:
+                self.out = set(told.excluded)
+        return self.out
+
+    def repair(self, card: str = "GPU-0", ahead_s: float = 0.0) -> None:
+        self.note = {card: {"repairedAt": datetime.fromtimestamp(self.now + ahead_s, UTC).isoformat()}}
+
+    def restart(self) -> None:
+        self.life, problems = card_judge.begin(CapacityConfig(), card_judge.memory(self.life))
+        assert problems == []
+
+
+@pytest.fixture
+def shop(monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+    yield Shop(monkeypatch)
+    card_judge._judge = None
+
+
+@pytest.mark.parametrize("card", ["GPU-0", "*"])
+def test_annotation_of_a_repair_lets_a_card_in_once(shop: Shop, card: str) -> None:
+    assert shop.poll(5, works=True) == set()
+    assert shop.poll(10, works=True, hot=True) == {"GPU-0"}
+    assert shop.poll(60) == {"GPU-0"}, "a card that rests does not heal"
+    shop.repair(card)
+    assert shop.poll() == set()
+    assert shop.poll(10, works=True) == set()
+    shop.restart()
+    assert shop.poll(10, works=True) == set()
+    assert shop.poll(10, works=True, hot=True) == {"GPU-0"}, "slow again, out again"
+    assert shop.poll(10) == {"GPU-0"}, "the repair that is still told heals nothing anew"
+    shop.restart()
+    assert shop.poll(10) == {"GPU-0"}, "nor after a restart"
+    shop.repair(card)
+    assert shop.poll() == set()
+
+
+def test_repair_that_is_still_to_come_is_told_and_waits(shop: Shop) -> None:
+    shop.poll(10, works=True, hot=True)
+    shop.repair(ahead_s=200.0)
+    assert shop.poll() == {"GPU-0"}
+    assert shop.findings == (
+        "annotation pyscheduler.io/cards of node a says that GPU-0 was repaired at 1970-01-12T13:55:00Z, which is still to come",
+    )
+    assert shop.poll(6) == set()
+    assert not shop.findings
+
+
+def test_judge_goes_on_when_the_clock_was_set_back(shop: Shop) -> None:
+    shop.poll(5, works=True)
+    shop.now -= 86400.0
+    assert shop.poll(10, works=True, hot=True) == {"GPU-0"}
 
 
 def test_judge_of_another_process_is_not_asked() -> None:

@@ -19,8 +19,9 @@ from pyscheduler.adapters.metrics import Metrics
 from pyscheduler.core.capacity.config import BreakerConfig, BusyConfig, FaultConfig
 from pyscheduler.core.capacity.quantities import Quantity
 from pyscheduler.core.cluster import Cluster
-from pyscheduler.readers.cards.catalogue import catalogue, metrics_of
+from pyscheduler.readers.cards.catalogue import catalogue
 from pyscheduler.readers.cards.catalogue_entries import Vendor
+from pyscheduler.readers.cards.polls import vendors
 from tests.sim.fleet import Generation
 from tests.sim.names import EXPORTS
 
@@ -66,7 +67,7 @@ def exposed() -> set[str]:
 
 def known() -> set[str]:
     recorded = {rule["record"] for rule in rules("recording-rules.yaml")}
-    return {metric.name for metric in metrics_of(catalogue())} | recorded | exposed()
+    return {metric.name for metric in vendors(catalogue())} | recorded | exposed()
 
 
 def targets() -> Iterator[tuple[str, str]]:
@@ -92,7 +93,7 @@ def test_lists_of_counters_are_in_the_format_of_the_exporter(generation: Generat
 @pytest.mark.parametrize("generation", COUNTERS)
 def test_lists_of_counters_have_what_is_read_under_the_names_of_their_time(generation: Generation) -> None:
     names = {name for name, _, _ in counters(COUNTERS[generation])}
-    assert names <= {metric.name for metric in metrics_of(catalogue())}
+    assert names <= {metric.name for metric in vendors(catalogue())}
     (other,) = COUNTERS.keys() - {generation}
     mine, others = ({export.name for export in EXPORTS[each]} for each in (generation, other))
     # The exporter's own have not been renamed.

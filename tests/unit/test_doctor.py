@@ -12,7 +12,7 @@ from pyscheduler.adapters.prometheus import Collected, Memory
 from pyscheduler.cli.doctor_checks import check
 from pyscheduler.cli.doctor_facts import Answers, Series, Targets, fleet_of
 from pyscheduler.core.capacity.cards import CardFacts, CardKey
-from pyscheduler.core.capacity.config import CapacityConfig
+from pyscheduler.core.capacity.config import BreakerConfig, CapacityConfig
 from pyscheduler.core.capacity.poll import Column, Poll
 from pyscheduler.core.capacity.quantities import Quantity
 from pyscheduler.core.findings import Finding, Severity
@@ -29,6 +29,8 @@ OLD = {
     "DCGM_FI_DEV_SM_CLOCK": (Quantity.SM_CLOCK_HZ, 1.9e9),
     "DCGM_FI_PROF_GR_ENGINE_ACTIVE": (Quantity.ENGINE_ACTIVE, 0.9),
     "DCGM_FI_PROF_SM_ACTIVE": (Quantity.SM_ACTIVE, 0.8),
+    "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": (Quantity.TENSOR_ACTIVE, 0.5),
+    "DCGM_FI_PROF_DRAM_ACTIVE": (Quantity.DRAM_ACTIVE, 0.4),
     "DCGM_FI_DEV_FB_USED": (Quantity.FB_USED, 0.5),
     "DCGM_FI_DEV_POWER_USAGE": (Quantity.POWER_W, 600.0),
     "DCGM_FI_DEV_ENFORCED_POWER_LIMIT": (Quantity.POWER_LIMIT_W, 700.0),
@@ -42,6 +44,7 @@ OLD = {
     "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL": (Quantity.ECC_DBE, 0.0),
     "DCGM_FI_DEV_ROW_REMAP_FAILURE": (Quantity.REMAP_FAILED, 0.0),
     "DCGM_EXP_GPU_HEALTH_STATUS": (Quantity.HEALTH, 1.0),
+    "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": (Quantity.ENERGY_J, 5e6),
     "DCGM_FI_DEV_PCIE_LINK_WIDTH": (Quantity.PCIE_WIDTH, 16.0),
 }
 
@@ -60,7 +63,6 @@ class Case:
 
     def __init__(self) -> None:
         self.records = [record(name, *uuids(name)) for name in ("n1", "n2", "n3")]
-        self.addresses: dict[str, str] = {}
         self.config = MetricsConfig(url=URL)
         self.keys = [CardKey(name, uuid) for name in ("n1", "n2", "n3") for uuid in uuids(name)]
         self.lacking: dict[str, list[CardKey]] = {}
@@ -73,6 +75,7 @@ class Case:
             for key in self.keys
         ]
         self.changes: dict[str, object] = {}
+        self.capacity = CapacityConfig()
 
     def relabelled(self, **labels: str | None) -> None:
         """Set labels of all series, with {node} as it was; None removes one."""
@@ -81,16 +84,16 @@ class Case:
             kept = {k: v for k, v in one.labels.items() if k not in labels}
             self.series[number] = replace(one, labels={**kept, **changed})
 
+    def at(self, **addresses: tuple[str, ...]) -> None:
+        """Give nodes their addresses."""
+        self.records = [replace(one, addresses=addresses.get(one.name, ())) for one in self.records]
+
     def away(self, *names: str) -> None:
         """Let nodes have no series."""
         self.series = [one for one in self.series if one.labels.get("node") not in names]
         self.keys = [key for key in self.keys if key.node not in names]
 
     def found(self) -> list[Finding]:
-        raw = [
-            {"metadata": {"name": name}, "status": {"addresses": [{"type": "InternalIP", "address": address}]}}
-            for address, name in self.addresses.items()
-        ]
         names = {name: 6 - len(self.lacking.get(name, [])) for name in OLD}
         answers = Answers(
             self.config,
@@ -100,7 +103,7 @@ class Case:
             series=tuple(self.series),
             collected=Collected((self._poll(),), Memory(), findings=self.findings),
         )
-        return check(replace(answers, **self.changes), fleet_of(raw, self.records), CapacityConfig())  # type: ignore[arg-type]
+        return check(replace(answers, **self.changes), fleet_of(self.records), self.capacity)  # type: ignore[arg-type]
 
     def _poll(self) -> Poll:
         times = [NOW - self.ages.get(key, 10.0) for key in self.keys]
@@ -188,12 +191,12 @@ def lost(case: Case) -> None:
         ("nvidia-dcgm-exporter-x{node}", "the exporter's own pod"),
         ("{node}.example.com", "with another domain, or none"),
         ("{node}X", ""),
-        ("10.0.0.7", "an address of n1"),
+        ("10.0.0.7", "an address of several nodes"),
         ("10.9.9.9", "an address of no node"),
     ],
 )
 def test_value_that_names_no_node_is_told_for_what_it_is(case: Case, value: str, what: str) -> None:
-    case.addresses = {"10.0.0.7": "n1"}
+    case.at(n1=("10.0.0.7",), n2=("10.0.0.7",))
     case.relabelled(Hostname=value, node=None)
     lost(case)
     found = case.found()
@@ -222,6 +225,26 @@ def test_port_of_an_instance_is_not_a_part_of_the_name(case: Case) -> None:
     found = case.found()
     assert bad(found) == []
     assert only(found, "node-label").message == "label instance names 3 of the 3 nodes with GPUs"
+
+
+@pytest.mark.parametrize("form", ["10.0.0.{}:9400", "[fd00::{}]:9400", "10.0.0.{}"])
+def test_address_of_a_node_is_as_good_as_its_name(case: Case, form: str) -> None:
+    numbers = {"n1": 1, "n2": 2, "n3": 3}
+    case.at(**{name: (f"10.0.0.{number}", f"fd00::{number}") for name, number in numbers.items()})
+    case.series = [
+        replace(one, labels={**one.labels, "node": "", "instance": form.format(numbers[one.labels["node"]])})
+        for one in case.series
+    ]
+    found = case.found()
+    assert bad(found) == []
+    assert only(found, "node-label").message == "label instance names 3 of the 3 nodes with GPUs"
+
+
+def test_address_of_another_node_than_the_name_is_told(case: Case) -> None:
+    case.at(n2=("10.0.0.2",))
+    case.relabelled(node="{node}", instance="10.0.0.2:9400")
+    found = only(case.found(), "labels-contradict")
+    assert found.message.startswith("labels of 4 cards name different nodes (node='n1' but instance='n2'")
 
 
 def test_label_that_names_nodes_and_is_not_looked_at_is_named(case: Case) -> None:
@@ -365,6 +388,23 @@ def test_old_samples_are_named_by_their_nodes(case: Case) -> None:
     case.ages = dict.fromkeys(case.keys[:2], 120.0)
     found = only(bad(case.found()), "samples-old")
     assert found.message == "the newest samples of 2 cards are up to 120 s old, on n1"
+    assert found.remedy.endswith("From 180 s on such cards are unknown")
+
+
+def test_thresholds_of_age_are_those_of_the_configuration(case: Case) -> None:
+    case.ages = dict.fromkeys(case.keys, 120.0)
+    case.capacity = CapacityConfig(breakers=BreakerConfig(late_s=150.0, unknown_s=400.0))
+    assert bad(case.found()) == []
+    case.ages = dict.fromkeys(case.keys, 160.0)
+    assert only(bad(case.found()), "samples-old").remedy.endswith("From 400 s on such cards are unknown")
+
+
+def test_card_without_any_sample_is_not_among_those_whose_samples_are_old(case: Case) -> None:
+    case.ages = dict.fromkeys(case.keys[:2], 120.0)
+    of_n3 = [key for key in case.keys if key.node == "n3"]
+    case.lacking = {name: list(of_n3) for name in OLD}
+    found = only(bad(case.found()), "samples-old")
+    assert found.message == "the newest samples of 2 cards are up to 120 s old, on n1"
 
 
 def test_samples_from_the_future_show_that_clocks_differ(case: Case) -> None:
@@ -420,8 +460,3 @@ def test_what_the_poll_itself_finds_is_told(case: Case) -> None:
     found = case.found()
     assert codes(bad(found)) == ["metrics-without-card"]
     assert only(found, "sample-discarded").severity is Severity.NOTE
-
-
-def test_objects_that_are_no_nodes_have_no_addresses() -> None:
-    raw = [None, "x", {}, {"metadata": {"name": "n"}, "status": None}, {"metadata": {"name": "n"}, "status": {"addresses": [{}]}}]
-    assert fleet_of(raw, []).addresses == {}

@@ -110,6 +110,27 @@ def test_bug_does_not_end_the_loop(setting: Setting) -> None:
     assert not setting.observed[0].complete
 
 
+def test_clock_that_was_set_back_is_told_once_and_polls_go_on(setting: Setting) -> None:
+    setting.poll()
+    setting.now = 500.0
+    assert setting.poll() == (28.0, ["the clock was set back by 500 s"])
+    assert setting.asked[-1][2] == 500.0
+    assert setting.collector.age_s() <= 10.0
+    setting.now = 530.0
+    assert setting.poll() == (28.0, [])
+    assert setting.collector.age_s() == 10.0
+    setting.now = 500.0
+    assert setting.poll() == (28.0, []), "an interval or less is not worth a word"
+
+
+def test_clock_that_is_set_back_during_a_poll_holds_up_no_other(setting: Setting) -> None:
+    setting.takes_s = -500.0
+    assert setting.poll()[0] == 30.0
+    assert setting.collector.age_s() == 0.0
+    setting.takes_s = 2.0
+    assert setting.poll() == (28.0, ["the clock was set back by 500 s"])
+
+
 def test_how_it_goes_is_exposed(setting: Setting) -> None:
     assert setting.exposed()["age_seconds"] == -1
     setting.poll()

@@ -121,10 +121,13 @@ def test_thresholds_go_where_the_core_looks_for_them(tmp_path: Path) -> None:
         ("metrics: {evidence: 'a or b'}", "metrics.evidence: 'a or b' must be the name of a metric"),
         ("tuning: 1", "tuning: 1 must be a mapping of capacityThreshold,"),
         ("tuning: {threshold: 1}", "tuning.threshold: unknown; known are capacityThreshold,"),
-        ("tuning: {capacityThreshold: 65}", "tuning.capacityThreshold: 65 must be a number above 0 and up to 1"),
+        ("tuning: {capacityThreshold: 65}", "tuning.capacityThreshold: 65 must be a number above 0 and below 1"),
         ("tuning: {capacityThreshold: true}", "tuning.capacityThreshold: True must be a number"),
         ("tuning: {stabilizationWindow: 120}", "tuning.stabilizationWindow: 120 must be a duration, such as 2m"),
-        ("tuning: {capacityThreshold: 0.9, recoveryThreshold: 0.7}", "tuning: recover_threshold is 0.7"),
+        (
+            "tuning: {capacityThreshold: 0.9, recoveryThreshold: 0.7}",
+            "tuning.recoveryThreshold: 0.7 must be at least tuning.capacityThreshold (0.9)",
+        ),
         ("capacity: classic", "capacity: 'classic' must be a mapping with mode"),
         ("capacity: {mode: simple}", "capacity.mode: 'simple' is none of layered, classic"),
         ("capacity: {modus: classic}", "capacity.modus: unknown; known are mode, evidence"),
@@ -163,11 +166,7 @@ def test_every_threshold_of_the_core_can_be_set() -> None:
         value = getattr(CapacityConfig(), part)
         if dataclasses.is_dataclass(value):
             names |= {(part, field.name) for field in dataclasses.fields(value)}
-    settable = {
-        where
-        for table in (capacity_config._SHARES, capacity_config._DURATIONS, capacity_config._NUMBERS, capacity_config._COUNTS)
-        for where in table.values()
-    }
+    settable = {where for table, _, _ in capacity_config._TABLES for where in table.values()}
     assert {name for name in names - settable if name[1] not in elsewhere} == {("faults", "harmless_xids")}
 
 
@@ -187,3 +186,33 @@ def test_thresholds_of_each_kind_are_read_and_checked() -> None:
     for bad in ({"madWidths": 0}, {"peerQuorum": 2.5}, {"likeLoadTime": 3}, {"harmlessXids": 13}, {"weakEvidence": 2}):
         assert len(capacity_config.capacity_config(bad, None)[1]) == 1
     assert len(capacity_config.capacity_config(None, {"scoreWeight": -1})[1]) == 1
+
+
+@pytest.mark.parametrize(
+    "key", ["slowShare", "memoryWeight", "availabilityExponent", "throttleFloor", "weakEvidence", "busyPower"]
+)
+def test_what_is_not_to_count_is_set_to_0(key: str) -> None:
+    read, problems = capacity_config.capacity_config({key: 0}, None)
+    assert problems == []
+    assert read != CapacityConfig()
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"peerBaseline": 1},
+        {"ownBaseline": 1},
+        {"moved": 1},
+        {"capacityThreshold": 1},
+        {"powerBrake": 0},
+        {"peerHalfLife": "0s"},
+        {"latelyHalfLife": "0m"},
+        {"burdenHalfLife": "0s"},
+        {"loadBusyTime": "0s"},
+        {"spike": float("nan")},
+    ],
+)
+def test_what_would_be_divided_by_0_is_refused(bad: dict[str, object]) -> None:
+    (key,) = bad
+    _, problems = capacity_config.capacity_config(bad, None)
+    assert [problem.partition(":")[0] for problem in problems] == [f"tuning.{key}"]

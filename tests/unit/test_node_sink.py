@@ -137,6 +137,31 @@ def test_what_nodes_say_of_their_cards_is_kept_while_they_say_it(setting: Settin
     assert setting.sink.opinions.current() == {}
 
 
+# By what else nodes are known
+
+
+def test_addresses_of_nodes_are_known_while_they_have_them(setting: Setting) -> None:
+    def at(name: str, *addresses: str) -> dict[str, Any]:
+        raw = node(name, document())
+        raw["status"]["addresses"] = [{"type": "InternalIP", "address": address} for address in addresses]
+        return raw
+
+    def known() -> dict[str, str]:
+        return {address: name for address, name in setting.sink.addresses.names().items() if address != name}
+
+    setting.list(at("a", "10.0.0.1", "fd00::1"), at("b", "10.0.0.2"), at("c"))
+    assert known() == {"10.0.0.1": "a", "fd00::1": "a", "10.0.0.2": "b"}
+    assert {"a", "b", "c"} <= setting.sink.addresses.names().keys()
+    setting.sink.changed(at("c", "10.0.0.2", "10.0.0.3"))
+    assert known() == {"10.0.0.1": "a", "fd00::1": "a", "10.0.0.3": "c"}, "what two nodes have is of neither"
+    setting.sink.gone(at("b"))
+    assert known()["10.0.0.2"] == "c"
+    setting.list(at("b", "a"))
+    assert setting.sink.addresses.names() == {"a": "b", "b": "b"}
+    setting.list(at("b", "a"), at("a"))
+    assert setting.sink.addresses.names() == {"a": "a", "b": "b"}, "a node has its own name"
+
+
 # Tables that are being built
 
 

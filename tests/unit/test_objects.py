@@ -152,6 +152,29 @@ def test_node_has_resource_count_and_place() -> None:
     assert node.levels == ("rack", "hall")
 
 
+@pytest.mark.parametrize(
+    ("listed", "addresses"),
+    [
+        (
+            [
+                {"type": "InternalIP", "address": "10.0.0.7"},
+                {"type": "InternalIP", "address": "fd00::7"},
+                {"type": "Hostname", "address": "n1"},
+                {"type": "ExternalIP", "address": "10.0.0.7"},
+                {"type": "InternalDNS", "address": "n1.example.com"},
+            ],
+            ("10.0.0.7", "fd00::7", "n1.example.com"),
+        ),
+        ([{}, None, "10.0.0.7", {"address": 5}, {"address": ""}, {"address": "10.0.0.8"}], ("10.0.0.8",)),
+        (None, ()),
+        ("10.0.0.7", ()),
+    ],
+)
+def test_node_has_the_addresses_that_are_not_its_name(listed: object, addresses: tuple[str, ...]) -> None:
+    raw = {"metadata": {"name": "n1"}, "status": {"addresses": listed}}
+    assert READER.node(raw).addresses == addresses
+
+
 def test_node_has_its_own_document() -> None:
     text = json.dumps(machines.document("hgx-h100", "n1"))
     node = READER.node(_node({"nvidia.com/gpu": "8"}, {"pyscheduler.io/topology": text}))

@@ -1,7 +1,7 @@
 """The capacity of all cards: takes polls, gives tables.
 
-Each layer looks at the same rows, one per card. The order of one poll is: samples, load, faults (H), what is free (A), speed
-(I), states, breakers.
+Each layer looks at the same rows, one per card. The order of one poll is: repairs, samples, load, faults (H), what is free (A),
+speed (I), states, breakers.
 
 Concurrency contract: one caller at a time. A table is a copy and may be read by anybody.
 """
@@ -29,8 +29,9 @@ from pyscheduler.core.capacity.peers import groups_of
 from pyscheduler.core.capacity.poll import Floats, Poll
 from pyscheduler.core.capacity.quantities import Quantity
 from pyscheduler.core.capacity.readings import Bools, Readings
+from pyscheduler.core.capacity.repairs import Repairs
 from pyscheduler.core.capacity.roster import Roster
-from pyscheduler.core.capacity.rows import append, keep
+from pyscheduler.core.capacity.rows import append, keep, put
 from pyscheduler.core.capacity.speed import Speed
 from pyscheduler.core.capacity.states import State, States
 from pyscheduler.core.capacity.table import CapacityTable
@@ -57,6 +58,7 @@ class Capacity:
         self._speed = Speed(self._config.speed, self._config.threshold)
         self._states = States(0)
         self._breaker = SlowBreaker(0)
+        self._repairs = Repairs(0)
         self._nodes = ClassicNodes(0)
         self._opinions: Mapping[CardKey, Opinion] = {}
         self._stored: dict[str, dict[str, Any]] = {}
@@ -69,6 +71,7 @@ class Capacity:
         poll: Poll,
         busy_pods: Mapping[CardKey, str] | None = None,
         opinions: Mapping[CardKey, Opinion] | None = None,
+        repaired: Mapping[CardKey, float] | None = None,
     ) -> None:
         """Take one poll.
 
@@ -80,20 +83,39 @@ class Capacity:
             Which pod has which card. A sample that spans two pods tells of neither's load. None if it is not known.
         opinions
             What others say of cards: labels, taints. They count until the next ones; None if they are as before.
+        repaired
+            When cards were repaired, as far as somebody says so, in Unix seconds: what was seen before counts no more.
 
         """
         if poll.at < self._at:
             return
-        seconds = min(poll.at - self._at, 2 * self._config.interval_s)
-        self._at = poll.at
+        before, self._at = self._at, poll.at
+        seconds = min(poll.at - before, 2 * self._config.interval_s)
         self._opinions = self._opinions if opinions is None else opinions
         rows = self._rows_of(poll)
+        self._begin_anew(repaired or {}, before)
         moved = self._roster.pods_moved(busy_pods)
         self._readings.begin()
         for quantity, column in poll.samples.items():
             self._readings.take(quantity, column, rows, poll.at, self._config.interval_s)
         self._take_layers(rows, moved, poll)
         self._decide(poll.complete, seconds)
+
+    def go_on_from(self, now: float) -> None:
+        """Take polls of an earlier time from now on, if the clock was set back by more than an interval.
+
+        Polls do not tell it themselves: one of the past may be made up for.
+        """
+        if now >= self._at - self._config.interval_s:
+            return
+        self._at = now - self._config.interval_s
+        series = (self._availability.sm, self._availability.memory)
+        sampled = (self._readings.time, self._load.used_at, *(times for each in series for times in (each.times, each.held_at)))
+        # What has a time that is still to come would never be replaced by anything newer.
+        for times in (*sampled, self._faults.event_at, self._states.since, self._states.released_at):
+            np.minimum(times, now, out=times)
+        # The peers' medians are of a time to come as well: compared anew they are of now.
+        self._groups = []
 
     def _rows_of(self, poll: Poll) -> NDArray[np.int64]:
         """Return the row of each card of the poll; cards that are new get one."""
@@ -113,16 +135,34 @@ class Capacity:
         if (elsewhere := before.get(key.identity)) is not None:
             entry = self._remember(elsewhere, self._at)
         if entry is not None:
-            memory.recall(entry, row, self._states, self._faults, self._speed)
+            memory.recall(entry, row, self._states, self._faults, self._speed, self._repairs)
+
+    def _begin_anew(self, repaired: Mapping[CardKey, float], before: float) -> None:
+        """Forget what was seen of cards whose repair takes effect now. `before` is the time of the last poll."""
+        rows = self._roster.rows
+        told = {rows[key]: time for key, time in repaired.items() if key in rows}
+        due = self._repairs.due(told, before, self._at)
+        if not len(due):
+            return
+        for part, empty in zip(self._judgements(), self._empty_judgements(len(due)), strict=True):
+            put(part, due, empty)
+        self._faults.forget(due, self._readings, self._repairs.at[due])
+        self._states.since[due] = self._at
+
+    def _judgements(self) -> tuple[object, ...]:
+        """Return the rows that are of no use when a card is another one than before: it was repaired."""
+        return self._load, *self._speed.all_rows(), self._states, self._breaker
+
+    def _empty_judgements(self, count: int) -> tuple[object, ...]:
+        return Load(count), *self._speed.empty_rows(count), States(count), SlowBreaker(count)
 
     def _all_rows(self) -> tuple[object, ...]:
         series = (self._availability.sm, self._availability.memory)
-        return self._readings, self._load, self._faults, *series, *self._speed.all_rows(), self._states, self._breaker
+        return self._readings, self._faults, self._repairs, *series, *self._judgements()
 
     def _empty_rows(self, count: int) -> tuple[object, ...]:
         series = self._availability.rows(count)
-        speed = self._speed.empty_rows(count)
-        return Readings(count), Load(count), Faults(count), *series, *speed, States(count), SlowBreaker(count)
+        return Readings(count), Faults(count), Repairs(count), *series, *self._empty_judgements(count)
 
     def _forget(self, at: float) -> None:
         """Drop cards that were not heard of for very long, and the places that cards have left."""
@@ -180,16 +220,6 @@ class Capacity:
     def _ages(self, at: float) -> Floats:
         return np.maximum(0.0, at - self._readings.newest())
 
-    def clear(self, key: CardKey) -> bool:
-        """Try a card again that was kept out, as an operator asks. Tell whether there is such a card."""
-        row = self._roster.rows.get(key)
-        if row is None:
-            return False
-        self._faults.clear(row)
-        if self._states.state[row] in {State.DEGRADED, State.FAILED}:
-            self._states.clear(row, self._at)
-        return True
-
     def table(self, now: float, mode: Mode | None = None) -> CapacityTable:
         """Return what is known at a time, as the configured mode decides or another one."""
         states, nodes, classic = self._states, self._roster.nodes, (mode or self._config.mode) is Mode.CLASSIC
@@ -208,6 +238,7 @@ class Capacity:
             rows=copy.deepcopy(self._speed.rows),
             burdens=self._speed.burdens.mean.copy(),
             spared=spared,
+            repaired=np.isfinite(self._repairs.at),
         )
         return CapacityTable(
             rows=dict(self._roster.rows),
@@ -250,7 +281,7 @@ class Capacity:
         return {"version": memory.VERSION, "cards": stored | cards}
 
     def _remember(self, row: int, seen_at: float) -> dict[str, Any]:
-        return memory.remember(row, self._states, self._faults, self._speed, seen_at)
+        return memory.remember(row, self._states, self._faults, self._speed, self._repairs, seen_at)
 
     def restore(self, remembered: Mapping[str, Any]) -> None:
         """Take what `memory` gave before a restart. Cards that were polled since are not touched.

@@ -16,9 +16,12 @@ from pyscheduler.core.capacity.speed import Part, SpeedRows
 
 __all__ = ["Evidence"]
 
+_REPAIR: Final = (
+    "load the driver anew, or say that it was repaired: repairedAt in the annotation pyscheduler.io/cards of its node"
+)
 _FAULTS: Final = (
-    (Fault.XID, "a fatal XID was reported; load the driver anew, or clear it"),
-    (Fault.ECC, "a double-bit memory error was reported; load the driver anew, or clear it"),
+    (Fault.XID, f"a fatal XID was reported; {_REPAIR}"),
+    (Fault.ECC, f"a double-bit memory error was reported; {_REPAIR}"),
     (Fault.REMAP, "a row of its memory could not be remapped"),
     (Fault.HEALTH, "its health check does not pass"),
     (Fault.OUTSIDE, "others report it as bad"),
@@ -54,6 +57,8 @@ class Evidence:
         Of layer I.
     spared
         Cards that are slow and are handed out all the same.
+    repaired
+        Cards that were repaired: nothing is known of the time before.
     """
 
     found: NDArray[np.int64]
@@ -61,6 +66,7 @@ class Evidence:
     rows: SpeedRows
     burdens: Floats
     spared: NDArray[np.bool_]
+    repaired: NDArray[np.bool_]
 
     def sentence(self, row: int) -> str:
         """Return what counts most."""
@@ -98,7 +104,8 @@ class Evidence:
             return _WEAK[weak]
         if np.isnan(self.rows.against_peers[row]):
             hours = self.rows.busy_s[row] / 3600
-            return f"nothing speaks against it; its speed is not known yet ({hours:.1f} busy hours)"
+            since = " since it was repaired" if self.repaired[row] else ""
+            return f"nothing speaks against it; its speed is not known yet ({hours:.1f} busy hours{since})"
         return self._against_peers(row)
 
 

@@ -1,7 +1,7 @@
 """Layer H: faults. A card that has one is out at once, and nothing is averaged.
 
 A *state* that is bad (health check, failed row remap, what others say) lasts as long as it is reported. An *event* (a
-fatal XID, a double-bit error) lasts until the driver was loaded anew, or somebody clears it.
+fatal XID, a double-bit error) lasts until the driver was loaded anew, or somebody says that the card was repaired.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from enum import IntFlag
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pyscheduler.core.capacity.config import FaultConfig
 from pyscheduler.core.capacity.poll import Floats
@@ -87,9 +88,15 @@ class Faults:
         self.value[(self.found & int(Fault.OLD_XID)) != 0] *= config.warning
         self.settled |= shown
 
-    def clear(self, row: int) -> None:
-        """Forget the events of a card, as an operator asks."""
-        self.found[row] &= ~int(_EVENTS | Fault.OLD_XID)
+    def forget(self, cards: NDArray[np.int64], readings: Readings, until: Floats) -> None:
+        """Forget what was seen of cards up to a time for each. What counters show stays: only what comes on top is new."""
+        for quantity in (Quantity.HEALTH, Quantity.REMAP_FAILED):
+            old = cards[readings.time[cards, quantity.value] <= until]
+            readings.value[old, quantity.value] = np.nan
+        self.found[cards] &= ~int(Fault.OLD_XID)
+        over = cards[self.event_at[cards] <= until]
+        self.found[over] &= ~int(_EVENTS)
+        self.restarted[over] = self.reloaded[over] = False
 
     def _xids(self, readings: Readings, config: FaultConfig) -> tuple[Bools, Bools]:
         """Return which cards have a fatal XID that is new, and which one of unknown age."""

@@ -15,6 +15,7 @@ from pyscheduler.core.capacity.burdens import Burden
 from pyscheduler.core.capacity.faults import Fault, Faults
 from pyscheduler.core.capacity.load import CELLS
 from pyscheduler.core.capacity.load_means import LoadMeans
+from pyscheduler.core.capacity.repairs import Repairs
 from pyscheduler.core.capacity.speed import Speed
 from pyscheduler.core.capacity.states import State, States
 
@@ -30,7 +31,7 @@ _LEAST_S: Final = 60.0
 _KEPT: Final = (State.HEALTHY, State.DEGRADED, State.PROBATION, State.FAILED)
 
 
-def remember(row: int, states: States, faults: Faults, speed: Speed, seen_at: float) -> dict[str, Any]:
+def remember(row: int, states: States, faults: Faults, speed: Speed, repairs: Repairs, seen_at: float) -> dict[str, Any]:
     """Return what is kept of one card."""
     state = State(int(states.state[row]))
     entry: dict[str, Any] = {
@@ -43,6 +44,8 @@ def remember(row: int, states: States, faults: Faults, speed: Speed, seen_at: fl
         "released": _whole(states.released_at[row]),
         "found": int(faults.found[row]),
         "event": _whole(faults.event_at[row]),
+        "xid": _whole(faults.code_before[row]),
+        "repaired": _whole(repairs.at[row]),
         "loads": _loads(row, speed),
         "burdens": _burdens(row, speed),
     }
@@ -70,7 +73,7 @@ def check(identity: str, entry: Any) -> dict[str, Any]:
     return dict(entry)
 
 
-def recall(entry: Mapping[str, Any], row: int, states: States, faults: Faults, speed: Speed) -> None:
+def recall(entry: Mapping[str, Any], row: int, states: States, faults: Faults, speed: Speed, repairs: Repairs) -> None:
     """Put back what was kept into the row of the card."""
     speed.rows.busy_s[row] = entry.get("busy", 0)
     states.state[row] = entry.get("state", int(State.UNKNOWN))
@@ -80,6 +83,8 @@ def recall(entry: Mapping[str, Any], row: int, states: States, faults: Faults, s
     states.released_at[row] = entry.get("released", -np.inf)
     faults.found[row] = entry.get("found", 0)
     faults.event_at[row] = entry.get("event", -np.inf)
+    faults.code_before[row] = entry.get("xid", np.nan)
+    repairs.at[row] = entry.get("repaired", -np.inf)
     for cell, *pairs in entry.get("loads", ()):
         for means, mean, weight in zip(_tables(speed), pairs[::2], pairs[1::2], strict=True):
             means.weight[row, cell] = weight

@@ -9,7 +9,10 @@ from typing import Final
 
 from pyscheduler.core.capacity.cards import CardKey
 
-__all__ = ["SAYS_NOTHING", "NodeOpinion", "Opinion", "Signal", "Where", "opinions_of", "worse"]
+__all__ = ["ALL_CARDS", "SAYS_NOTHING", "NodeOpinion", "Opinion", "Signal", "Where", "opinions_of", "repairs_of", "worse"]
+
+# Stands for all cards of a node.
+ALL_CARDS: Final = "*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,21 +33,32 @@ class NodeOpinion:
         Of all its cards; None if nothing is.
     cards
         Of single cards, by UUID.
+    repaired
+        When cards were repaired, in Unix seconds, by UUID or `ALL_CARDS`.
     """
 
     every: Opinion | None = None
     cards: Mapping[str, Opinion] = field(default_factory=dict)
+    repaired: Mapping[str, float] = field(default_factory=dict)
 
     def of(self, uuid: str) -> Opinion | None:
         """Return the worst that is said of a card, None if nothing is."""
         return worse(self.every, self.cards.get(uuid))
+
+    def repaired_at(self, uuid: str) -> float | None:
+        """Return when a card was repaired last, None if nobody says so."""
+        times = [self.repaired[name] for name in (ALL_CARDS, uuid) if name in self.repaired]
+        return max(times, default=None)
 
     def joined(self, other: NodeOpinion) -> NodeOpinion:
         """Return what both say."""
         cards = dict(self.cards)
         for uuid, opinion in other.cards.items():
             cards[uuid] = worse(cards.get(uuid), opinion) or opinion
-        return NodeOpinion(worse(self.every, other.every), cards)
+        repaired = dict(self.repaired)
+        for uuid, time in other.repaired.items():
+            repaired[uuid] = max(repaired.get(uuid, time), time)
+        return NodeOpinion(worse(self.every, other.every), cards, repaired)
 
 
 SAYS_NOTHING: Final = NodeOpinion()
@@ -61,6 +75,12 @@ def opinions_of(said: Mapping[str, NodeOpinion], cards: Iterable[CardKey]) -> di
     """Return what is said of cards, given what is said of nodes by name. Slices of a card are as the card is."""
     found = ((key, said.get(key.node, SAYS_NOTHING).of(key.uuid)) for key in cards)
     return {key: opinion for key, opinion in found if opinion is not None}
+
+
+def repairs_of(said: Mapping[str, NodeOpinion], cards: Iterable[CardKey]) -> dict[CardKey, float]:
+    """Return when cards were repaired, as `opinions_of`."""
+    found = ((key, said.get(key.node, SAYS_NOTHING).repaired_at(key.uuid)) for key in cards)
+    return {key: time for key, time in found if time is not None}
 
 
 class Where(Enum):

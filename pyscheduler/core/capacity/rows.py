@@ -7,7 +7,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["append", "keep", "quotient"]
+__all__ = ["append", "keep", "put", "quotient"]
 
 _Rows = TypeVar("_Rows")
 
@@ -24,6 +24,13 @@ def keep(rows: object, kept: NDArray[np.int64]) -> None:
     for name, array in vars(rows).items():
         if isinstance(array, np.ndarray):
             setattr(rows, name, array[kept])
+
+
+def put(rows: _Rows, places: NDArray[np.int64], others: _Rows) -> None:
+    """Put the rows of another object of the same class in the place of these."""
+    for name, array in vars(rows).items():
+        if isinstance(array, np.ndarray):
+            array[places] = getattr(others, name)
 
 
 def quotient(total: NDArray[np.float64], weight: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -148,12 +148,6 @@ class States:
         self.released_at[cards] = at
         self._go(cards, state, at)
 
-    def clear(self, row: int, at: float) -> None:
-        """Try a card again, as an operator asks."""
-        cards = np.zeros(len(self.state), dtype=np.bool_)
-        cards[row] = True
-        self._release(cards, State.PROBATION, at)
-
     def _go(self, cards: Bools, state: State, at: float) -> None:
         self.state[cards] = int(state)
         self.since[cards] = at

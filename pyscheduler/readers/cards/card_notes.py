@@ -1,22 +1,26 @@
 """The annotation ``pyscheduler.io/cards`` of a Node: what an operator, or a tool of his, says of its cards.
 
-Form (JSON): UUID to ``{"value": 0 to 1, "reason": "..."}``; ``*`` stands for all cards of the node.
+Form (JSON): UUID to ``{"value": 0 to 1, "reason": "...", "repairedAt": "2026-05-01T12:00:00Z"}``, of which either the value
+or the time may be missing; ``*`` stands for all cards of the node.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Any, Final
 
-from pyscheduler.core.capacity.opinions import NodeOpinion, Opinion, worse
+from pyscheduler.core.capacity.opinions import ALL_CARDS, NodeOpinion, Opinion
 from pyscheduler.readers.text.parts import MAX_DEVICES
 
 __all__ = ["KEY", "read", "sentence", "share"]
 
 KEY: Final = "pyscheduler.io/cards"
 
-_ALL: Final = "*"
+_REPAIRED_AT: Final = "repairedAt"
 _FORM: Final = '{"GPU-...": {"value": 0.5, "reason": "..."}}, or "*" for all cards'
+_TIME_FORM: Final = 'write the time of the repair with its zone, such as "2026-05-01T12:00:00Z"'
 # Characters of foreign text that are shown.
 _SHOWN: Final = 160
 _SHOWN_VALUE: Final = 60
@@ -32,18 +36,18 @@ def read(text: str) -> tuple[NodeOpinion, list[str]]:
         return NodeOpinion(), [f"is {_shown(raw)}: write {_FORM}"]
     if len(raw) > MAX_DEVICES:
         return NodeOpinion(), [f"names {len(raw)} cards: no node has more than {MAX_DEVICES}, write those of this node only"]
-    every: Opinion | None = None
     cards: dict[str, Opinion] = {}
+    repaired: dict[str, float] = {}
     problems = []
     for name, entry in raw.items():
-        found = _opinion(name, entry)
-        if isinstance(found, str):
-            problems.append(found)
-        elif name == _ALL:
-            every = worse(every, found)
-        else:
-            cards[name] = found
-    return NodeOpinion(every, cards), problems
+        for found in _said(name, entry):
+            if isinstance(found, str):
+                problems.append(found)
+            elif isinstance(found, Opinion):
+                cards[name] = found
+            else:
+                repaired[name] = found
+    return NodeOpinion(cards.pop(ALL_CARDS, None), cards, repaired), problems
 
 
 def share(raw: Any) -> float | None:
@@ -58,10 +62,32 @@ def sentence(text: str) -> str:
     return words if len(words) <= _SHOWN else f"{words[: _SHOWN - 3]}..."
 
 
-def _opinion(name: str, entry: Any) -> Opinion | str:
-    """Return what is said of a card, or what is wrong with it."""
+def _said(name: str, entry: Any) -> Iterator[Opinion | float | str]:
+    """Yield what is said of a card: what it is worth, when it was repaired, or what is wrong with either."""
     if not isinstance(entry, dict):
-        return f"{_shown(name)} is {_shown(entry)}: write {_FORM}"
+        yield f"{_shown(name)} is {_shown(entry)}: write {_FORM}"
+        return
+    if _REPAIRED_AT in entry:
+        yield _repaired_at(name, entry[_REPAIRED_AT])
+    if "value" in entry or _REPAIRED_AT not in entry:
+        yield _opinion(name, entry)
+
+
+def _repaired_at(name: str, raw: Any) -> float | str:
+    """Return when a card was repaired, in whole seconds, or what is wrong with the time."""
+    try:
+        said = datetime.fromisoformat(raw)
+        seconds = said.timestamp() if said.tzinfo else None
+    except (TypeError, ValueError, OverflowError):
+        seconds = None
+    if seconds is None:
+        return f"{_shown(name)} has the {_REPAIRED_AT} {_shown(raw)}: {_TIME_FORM}"
+    # What is remembered of cards are whole numbers: the same time must be the same after a restart.
+    return float(int(seconds))
+
+
+def _opinion(name: str, entry: Mapping[str, Any]) -> Opinion | str:
+    """Return what a card is worth, or what is wrong with that."""
     value = share(entry.get("value"))
     if value is None:
         return f"{_shown(name)} has the value {_shown(entry.get('value'))}: write a number from 0 (bad) to 1 (good)"

@@ -10,7 +10,7 @@ from pyscheduler.readers.cards.amd_catalogue import amd_sources
 from pyscheduler.readers.cards.catalogue_entries import Many, Metric, Source
 from pyscheduler.readers.cards.dcgm_catalogue import dcgm_sources
 
-__all__ = ["catalogue", "metrics_of"]
+__all__ = ["catalogue"]
 
 
 def catalogue(
@@ -30,8 +30,3 @@ def catalogue(
     """
     others = (Source(Quantity.EVIDENCE, (Metric(evidence, most=1.0, many=Many.LOWEST),)),) if evidence else ()
     return (*dcgm_sources(harmless_xids), *amd_sources(amd_prefix), *others)
-
-
-def metrics_of(sources: Sequence[Source]) -> tuple[Metric, ...]:
-    """Return the metrics of the sources, each once."""
-    return tuple(dict.fromkeys(metric for source in sources for metric in source.metrics))

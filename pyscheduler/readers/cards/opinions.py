@@ -42,9 +42,10 @@ class _Said:
         self.findings: list[Finding] = []
         self._every: Opinion | None = None
         self._cards: dict[str, Opinion] = {}
+        self._repaired: Mapping[str, float] = {}
 
     def opinion(self) -> NodeOpinion:
-        return NodeOpinion(self._every, self._cards)
+        return NodeOpinion(self._every, self._cards, self._repaired)
 
     def texts(self, texts: Mapping[str, str], signals: Mapping[str, Signal]) -> None:
         """Take labels and annotations."""
@@ -91,6 +92,8 @@ class _Said:
             self._take(opinion.every)
         for uuid, each in opinion.cards.items():
             self._take(each, (uuid,))
+        self._repaired = opinion.repaired
+        self.anything |= bool(opinion.repaired)
         rest = len(problems) - _TOLD_MAX
         for problem in problems[:_TOLD_MAX]:
             what = f"annotation {card_notes.KEY}: {problem}{f' ({rest} more like it)' if rest > 0 else ''}"

@@ -70,7 +70,7 @@ def polls(
         good, found = checked(each, [node_of_set[number] for number in each.sets])
         findings += found
         of_metric[each.metric] = per_card(good, cards.of_set, len(cards.keys))
-    tables = _tables(sources, of_metric)
+    tables = _tables(sources, of_metric, complete=complete)
     if complete:
         _no_event(tables, sources, cards)
     return Polls(tuple(_made(tables, cards, at, complete=complete)), tuple(findings))
@@ -114,10 +114,13 @@ def polls_of_samples(
     return polls(rows, sets, sources, [at], complete=True, nodes=nodes or {})
 
 
-def _tables(sources: Sequence[Source], of_metric: Mapping[Metric, _Pair]) -> dict[Quantity, _Pair]:
+def _tables(sources: Sequence[Source], of_metric: Mapping[Metric, _Pair], *, complete: bool) -> dict[Quantity, _Pair]:
     """Return each quantity of each card from the first source that has it."""
     tables: dict[Quantity, _Pair] = {}
     for source in sources:
+        # A sum that lacks a part looks as if its counters had begun anew, and jumps when the part is back.
+        if source.join is Join.SUM and not complete:
+            continue
         parts = [of_metric.get(metric) for metric in source.metrics]
         joined = _joined(source.join, parts)
         if joined is None:
