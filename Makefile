@@ -23,7 +23,7 @@ CONTROL_PLANE := etcd kube-apiserver kube-controller-manager kwok
 PROGRAMS := $(addprefix $(BIN)/,kube-scheduler $(CONTROL_PLANE))
 SHIM_SOURCES := $(shell find plugin_shim -name '*.go' -not -name '*_test.go')
 
-.PHONY: help setup build demo demo-stop test test-long lint lint-python lint-go format generate lock bench-throughput bench-decisions bench-selector bench-topology bench-service bench-gangs bench-capacity chaos clean
+.PHONY: help setup build demo demo-stop test test-long lint lint-python lint-go format generate lock bench-throughput bench-decisions bench-selector bench-topology bench-service bench-gangs bench-capacity bench-polls chaos clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -112,6 +112,10 @@ bench-selector: setup ## microseconds per choice of nodes and GPUs, from 256 to 
 
 bench-capacity: setup ## recall and precision of the detector of slow cards, on simulated fleets
 	@$(PY) -m tests.bench.capacity
+
+bench-polls: setup ## CPU and memory of a poll of the metrics of 10,000 cards, and p99 of Filter meanwhile
+	@deploy/local/prometheus.sh $(BIN)
+	@$(PY) -m tests.bench.polls
 
 bench-service: setup ## seconds to ready and memory of the service among 100,000 pods
 	@$(PY) -m tests.bench.service

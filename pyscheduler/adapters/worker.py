@@ -8,12 +8,15 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from typing import ParamSpec, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
 __all__ = ["Worker"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+# What is done here can wait for what is served: where cores are few, calls of the scheduler come first.
+_NICENESS: Final = 10
 
 
 class Worker:
@@ -41,11 +44,12 @@ class Worker:
     @staticmethod
     def _new_pool() -> ProcessPoolExecutor:
         # Not fork: gRPC's threads do not survive it.
-        return ProcessPoolExecutor(max_workers=1, mp_context=multiprocessing.get_context("spawn"), initializer=_end_with_parent)
+        return ProcessPoolExecutor(max_workers=1, mp_context=multiprocessing.get_context("spawn"), initializer=_begin)
 
 
-def _end_with_parent() -> None:
-    """End this process when the service does, also if it is killed: the pool's own queue would wait for it for ever."""
+def _begin() -> None:
+    """Give way to the service, and end when it does, also if it is killed: the pool's own queue would wait for it for ever."""
+    os.nice(_NICENESS)
     parent = multiprocessing.parent_process()
     assert parent is not None
 

@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import platform
 import statistics
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, Self
@@ -26,9 +23,8 @@ import grpc
 import urllib3
 
 from pyscheduler.edge.pb.v1 import inspect_pb2, inspect_pb2_grpc
+from tests.bench.served import SAMPLE_S, WAIT_MAX_S, await_, children, http_port, large_api_server, service, status
 
-SAMPLE_S: Final = 0.1
-WAIT_MAX_S: Final = 300.0
 # What the issue asks for.
 READY_GOAL_S: Final = 30
 MEMORY_GOAL_MB: Final = 300
@@ -50,15 +46,16 @@ def main() -> None:
     asked = parser.parse_args()
     machine = f"Python {platform.python_version()}, {os.cpu_count()} CPUs"
     print(f"{machine}; {asked.nodes} nodes of 8 GPUs, {asked.pods} pods, {asked.gpu_pods} with GPUs", flush=True)
-    with TemporaryDirectory(prefix="pyscheduler-bench-") as folder, _api_server(asked) as api:
+    sizes = (asked.nodes, asked.pods, asked.gpu_pods)
+    with TemporaryDirectory(prefix="pyscheduler-bench-") as folder, large_api_server(*sizes) as api:
         _run(Path(folder), api, asked)
 
 
 def _run(folder: Path, api: str, asked: argparse.Namespace) -> None:
-    with _service(folder, api) as process, _Memory(process.pid) as memory:
+    with service(folder, api) as process, _Memory(process.pid) as memory:
         begun = time.monotonic()
-        port = _http_port(process, folder / "log")
-        _await(lambda: _status(f"http://127.0.0.1:{port}/readyz") == 200, process)
+        port = http_port(process, folder / "log")
+        await_(lambda: status(f"http://127.0.0.1:{port}/readyz") == 200, process)
         ready_s, cpu = time.monotonic() - begun, _cpu_s(process.pid)
         _check(folder, api)
         print(f"ready after {ready_s:.1f} s (goal {READY_GOAL_S}); CPU: {_told(cpu, ' s', 1)}")
@@ -157,8 +154,7 @@ def _processes(pid: int) -> dict[str, int]:
     """Return the service and its children by what they do. Of those that Python spawned the first is the worker."""
     found, spawned = {SERVICE: pid}, []
     with contextlib.suppress(OSError):
-        tasks = Path(f"/proc/{pid}/task").iterdir()
-        for child in sorted(int(each) for task in tasks for each in (task / "children").read_text().split()):
+        for child in children(pid):
             command = Path(f"/proc/{child}/cmdline").read_text()
             if "resource_tracker" in command:
                 found["resource tracker"] = child
@@ -177,68 +173,6 @@ def _cpu_s(pid: int) -> dict[str, float]:
 
 def _told(numbers: dict[str, float], unit: str, digits: int) -> str:
     return ", ".join(f"{name} {number:.{digits}f}{unit}" for name, number in numbers.items())
-
-
-@contextlib.contextmanager
-def _api_server(asked: argparse.Namespace) -> Iterator[str]:
-    sizes = [f"--nodes={asked.nodes}", f"--pods={asked.pods}", f"--gpu-pods={asked.gpu_pods}"]
-    with subprocess.Popen([sys.executable, "-m", "tests.bench.large_cluster", *sizes], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        try:
-            yield f"http://127.0.0.1:{int(process.stdout.readline())}"
-        finally:
-            process.kill()
-
-
-@contextlib.contextmanager
-def _service(folder: Path, api: str) -> Iterator[subprocess.Popen[bytes]]:
-    kubeconfig = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "c", "cluster": {"server": api}}],
-        "users": [{"name": "u", "user": {}}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "x",
-    }
-    (folder / "kubeconfig").write_text(json.dumps(kubeconfig))
-    config = {
-        "socket": str(folder / "s.sock"),
-        "kubeconfig": str(folder / "kubeconfig"),
-        "http_host": "127.0.0.1",
-        "http_port": 0,
-    }
-    (folder / "config").write_text(json.dumps(config))
-    command = [sys.executable, "-m", "pyscheduler", "serve", "--config", str(folder / "config")]
-    with (folder / "log").open("wb") as log, subprocess.Popen(command, stderr=log) as process:
-        try:
-            yield process
-        finally:
-            process.terminate()
-            process.wait(30)
-
-
-def _http_port(process: subprocess.Popen[bytes], log: Path) -> int:
-    found: list[int] = []
-
-    def told() -> bool:
-        lines = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{") and line.endswith("}")]
-        found.extend(line["http_port"] for line in lines if "http_port" in line)
-        return bool(found)
-
-    _await(told, process)
-    return found[0]
-
-
-def _await(done: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
-    ends = time.monotonic() + WAIT_MAX_S
-    while not done():
-        if process.poll() is not None or time.monotonic() > ends:
-            raise SystemExit(f"the service ended with {process.returncode}, or took more than {WAIT_MAX_S:.0f} s")
-        time.sleep(SAMPLE_S)
-
-
-def _status(url: str) -> int:
-    return _POOL.request("GET", url, timeout=10).status
 
 
 def _state(api: str) -> dict[str, int]:

@@ -56,12 +56,13 @@ def free_port() -> int:
 
 @dataclass
 class Prometheus:
-    """A server with its data in `folder`. `jobs` are entries of scrape_configs."""
+    """A server with its data in `folder`. `jobs` are entries of scrape_configs; `env` is added to its environment."""
 
     folder: Path
     jobs: Sequence[Mapping[str, object]]
     port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def url(self) -> str:
@@ -85,6 +86,7 @@ class Prometheus:
                 ],
                 stdout=log,
                 stderr=log,
+                env={**os.environ, **self.env},
             )
         await_(self.ready, f"Prometheus is ready, see {self.folder / 'log'}")
 
