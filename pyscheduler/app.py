@@ -65,6 +65,8 @@ GRACE_S = 2.0
 OBJECTS_S = 10.0
 # Seconds that pods wait for the tables of the nodes' classes.
 TABLES_S = 30.0
+# Seconds that pods wait for what is remembered and said of cards.
+CARDS_S = 5.0
 # How often the interpreter hands its lock from a busy thread to a waiting one; Python's default of 5 ms would be most of a call.
 SWITCH_S = 0.0005
 
@@ -134,25 +136,22 @@ class Service:
             read_page=lambda text: self._worker.run(pod_page, reader, text),
             sink=ConflictSink(PodSink(cluster, lock, clock, reader), cluster, lock, reader, self._events, logger),
         )
-        self._cards = None
-        if config.metrics.url:
-            self._cards = Cards(
-                config.metrics,
-                config.capacity,
-                cluster,
-                lock,
-                clock,
-                nodes.opinions.current,
-                nodes.addresses.names,
-                CardMemory(api, self._leadership, config, logger),
-                Worker(),
-                metrics,
-                logger,
-            )
-            if slices := slices_path(api):
-                taints = SliceSink(nodes.opinions)
-                page = functools.partial(_slice_page, self._worker)
-                self._before_nodes.append(watcher("slices", slices, selector={}, read_page=page, sink=taints))
+        self._cards = Cards(
+            config.metrics,
+            config.capacity,
+            cluster,
+            lock,
+            clock,
+            nodes.opinions.current,
+            nodes.addresses.names,
+            CardMemory(api, self._leadership, config, logger),
+            Worker(),
+            metrics,
+            logger,
+        )
+        self._slices_path = functools.partial(slices_path, api)
+        page = functools.partial(_slice_page, self._worker)
+        self._slice_watch = functools.partial(watcher, "slices", selector={}, read_page=page, sink=SliceSink(nodes.opinions))
         self._ready = threading.Event()
         self._gang_specs = GangSpecs(api, planner.gangs, lock, clock, GangEvents(self._events, logger).tell, logger)
         self._settler = Settler(api, planner, lock, clock, reader, logger)
@@ -177,9 +176,7 @@ class Service:
                 clock=clock,
                 log=metrics,
                 version=__version__,
-                cards=CardViews(self._cards, config.capacity.mode, config.metrics.url)
-                if self._cards and config.metrics.url
-                else None,
+                cards=CardViews(self._cards, config.capacity.mode, config.metrics.url or ""),
             ),
         )
         self._http = HttpServer(
@@ -229,13 +226,17 @@ class Service:
         self._settler.stop()
         self._gang_specs.stop()
         self._gang_tables.stop()
-        if self._cards:
-            self._cards.stop()
+        self._cards.stop()
         self._events.stop()
         self._http.stop()
         self._worker.stop()
 
     def _become_ready(self) -> None:
+        # Not asked before: where the API server is away, that may take long.
+        if path := self._slices_path():
+            slices = self._slice_watch(path)
+            self._before_nodes.append(slices)
+            slices.start()
         for watch in self._before_nodes:
             if not watch.listed.wait(OBJECTS_S):
                 self._logger.warning("not listed in time: nodes are read without", watch=watch.kind)
@@ -246,8 +247,13 @@ class Service:
         if not self._tables.wait(TABLES_S):
             self._logger.warning("not judged in time: some nodes become known later", watch="nodes")
         self._nodes.retry()
+        # While pods are listed its process starts.
+        self._cards.start()
         self._pod_watch.start()
         self._pod_watch.listed.wait()
+        # A card that is known to be bad must not be handed out because nobody has asked yet.
+        if not self._cards.begun.wait(CARDS_S):
+            self._logger.warning("not judged in time: what is known of cards counts later", watch="cards")
         # What is known now lives long: a full collection over it would stop every call for tens of milliseconds.
         gc.collect()
         gc.freeze()
@@ -257,8 +263,6 @@ class Service:
         self._linter.start()
         # Not before: of a group that is half listed half a table would be written.
         self._gang_tables.start()
-        if self._cards:
-            self._cards.start()
         self._logger.info("ready")
 
     def _lead(self, leads: bool) -> None:  # noqa: FBT001

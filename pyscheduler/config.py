@@ -127,7 +127,7 @@ class Config:
 
     def reader(self, scheduler: str = "") -> ObjectReader:
         """Return what reads objects under this configuration; `scheduler` as of `ObjectReader`."""
-        signals = signals_of(self.capacity.evidence)
+        signals = signals_of(self.capacity.evidence, self.capacity.faults.warning)
         return ObjectReader(self.resources, units_per_gpu=self.units_per_gpu, scheduler=scheduler, signals=signals)
 
 
@@ -146,8 +146,8 @@ def _read(path: Path) -> dict[str, Any]:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as cause:
         raise ConfigError(f"{path}: cannot be read ({cause.strerror}): name an existing file with --config") from cause
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as cause:
-        raise ConfigError(f"{path}: is not YAML ({' '.join(str(cause).split())})") from cause
+    except (yaml.YAMLError, ValueError, RecursionError) as cause:
+        raise ConfigError(f"{path}: is not YAML ({_yaml_problem(cause)})") from cause
     if raw is None:
         return {}
     if not isinstance(raw, dict):
@@ -155,16 +155,28 @@ def _read(path: Path) -> dict[str, Any]:
     return raw
 
 
+def _yaml_problem(cause: Exception) -> str:
+    """Return what is wrong and where, without what stands there: it may be a secret."""
+    if isinstance(cause, yaml.MarkedYAMLError) and cause.problem_mark is not None:
+        where = f"line {cause.problem_mark.line + 1}, column {cause.problem_mark.column + 1}"
+        is_form = isinstance(cause, yaml.scanner.ScannerError | yaml.parser.ParserError) and "handle" not in str(cause.problem)
+        return f"{where}: {cause.problem if is_form else 'an alias, a tag or a key that cannot be used'}"
+    if isinstance(cause, yaml.YAMLError | UnicodeDecodeError | RecursionError):
+        return " ".join(str(cause).split())
+    return "a number, a date or another value is not of the form of its type"
+
+
 def _put_dotted(raw: dict[Any, Any]) -> list[str]:
     """Put settings that are written with a dot into their part; return what is wrong with them."""
     problems = []
     for key in [key for key in raw if isinstance(key, str) and key.partition(".")[0] in _DOTTED and "." in key]:
         part, _, name = key.partition(".")
+        value = raw.pop(key)
         inside = raw[part] = raw.get(part) or {}
         if not isinstance(inside, dict) or name in inside:
             problems.append(f"{key}: is written twice: write it once, under {part}")
         else:
-            inside[name] = raw.pop(key)
+            inside[name] = value
     return problems
 
 

@@ -7,7 +7,8 @@
     ├── ServeError           the socket or a port cannot be served
     ├── ServiceError         the running service does not answer (edge.inspect_client)
     ├── CardMemoryError      what is known of cards cannot be kept over restarts
-    ├── PrometheusError      Prometheus cannot be asked (adapters.prometheus_session)
+    ├── PollError            a poll of the metrics of cards came to nothing (adapters.metrics_collector)
+    ├── PrometheusError      Prometheus cannot be asked (adapters.prometheus_errors)
     ├── UnknownPresetError   no preset has this name (core.presets)
     ├── MergeError           views that are not of one machine (core.merge)
     ├── RefusedError         a text holds no topology (readers.reading)
@@ -38,7 +39,11 @@ class DocumentError(PyschedulerError):
 
 
 class KubernetesError(PyschedulerError):
-    """The API server refuses a request or cannot be reached."""
+    """The API server refuses a request or cannot be reached. `status`: of its answer, None if there was none."""
+
+    def __init__(self, text: str, status: int | None = None) -> None:
+        super().__init__(text)
+        self.status = status
 
 
 class ServeError(PyschedulerError):

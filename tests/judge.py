@@ -51,7 +51,7 @@ class Judged:
     wall_h, busy_h
         From the beginning of its fault (or the day) to when it was first kept out.
     behind
-        The share of its peers without a fault that rank before it, if they are as free.
+        The share of its peers without a fault that rank before it.
     evidence
         What the detector says of it.
     """
@@ -103,7 +103,9 @@ def watch(day: Day, config: CapacityConfig | None = None) -> Watched:
         for mode, grid in grids.items():
             table = capacity.table(since[-1].at, mode)
             cards = np.array([card_of[key] for key in table.rows], np.intp)
-            grid[cards[table.excluded], look] = True
+            # Of the classic mode its rule of nodes alone: faults are out in every mode.
+            out = table.reasons.crowded if mode is Mode.CLASSIC else table.excluded
+            grid[cards[out], look] = True
     return Watched(day, grids[Mode.LAYERED], grids[Mode.CLASSIC], capacity.table(recording.end))
 
 
@@ -135,10 +137,10 @@ def judged(watched: Watched) -> list[Judged]:
 
 
 def _scores(watched: Watched) -> NDArray[np.float64]:
-    """Return of each card the worst that it would be ranked by if it were free."""
+    """Return of each card the worst that it is ranked by."""
     fleet, table = watched.day.fleet, watched.last
     rows = [[table.rows[key] for key in keys_of(fleet, card)] for card in fleet.cards]
-    return np.array([(table.health[each] * table.speed[each]).min() for each in rows])
+    return np.array([table.score[each].min() for each in rows])
 
 
 def _behind(day: Day, scores: NDArray[np.float64], truths: Sequence[Verdict], card: int) -> float:

@@ -27,9 +27,9 @@ def read_speeds(folder: Path, pods: int) -> list[float]:
     """Return the relative speed of each pod by rank: 1 is as fast as others of its model, and also what is not known."""
     try:
         table = json.loads((folder / "ranks.json").read_text())
-    except FileNotFoundError:
-        table = []  # nothing is known of any of them
-    known = {row["rank"]: row["relative_speed"] for row in table if "relative_speed" in row}
+    except (FileNotFoundError, json.JSONDecodeError):
+        table = []  # not there, or not written yet: nothing is known of any of them
+    known = {row["rank"]: row["relative_speed"] for row in table if row.get("relative_speed") is not None}
     return [known.get(rank, 1.0) for rank in range(pods)]
 
 

@@ -21,11 +21,11 @@ from urllib.parse import urlencode
 import kubernetes
 import urllib3
 from kubernetes.config import load_incluster_config, load_kube_config
-from urllib3.exceptions import HTTPError
+from urllib3.exceptions import HTTPError, ReadTimeoutError
 
 from pyscheduler.errors import KubernetesError
 
-__all__ = ["ApiServer", "Busy", "Gone", "Nonsense", "Response", "TooMuch", "usual_kubeconfig"]
+__all__ = ["ApiServer", "Busy", "Gone", "Nonsense", "Response", "Silent", "TooMuch", "usual_kubeconfig"]
 
 # Seconds to connect, and to wait for the next bytes of an answer that is no watch.
 CONNECT_S = 5.0
@@ -51,6 +51,10 @@ class Nonsense(KubernetesError):
     """An answer that is not what the API serves, such as JSON that is cut off."""
 
 
+class Silent(KubernetesError):
+    """A watch on which nothing came for long. Where nothing happens, that is nothing to worry about."""
+
+
 class TooMuch(KubernetesError):
     """An answer that is too large, or takes too long: ask for less."""
 
@@ -58,8 +62,8 @@ class TooMuch(KubernetesError):
 class Busy(KubernetesError):
     """The server asks to be left alone for `after_s` seconds."""
 
-    def __init__(self, text: str, after_s: float) -> None:
-        super().__init__(text)
+    def __init__(self, text: str, after_s: float, status: int) -> None:
+        super().__init__(text, status)
         self.after_s = after_s
 
 
@@ -178,6 +182,10 @@ class ApiServer:
                     raise self._nonsense(path, f"an event is larger than {LINE_MAX >> 20} MiB")
                 if self._clock() - heard > read_s:
                     raise self._away(path, f"no event is complete after {read_s:.0f} s")
+        except ReadTimeoutError as cause:
+            if size:
+                raise self._away(path, cause) from cause
+            raise Silent(f"{self.host}{path} sent no event for {read_s:.0f} s: is the API server up and reachable?") from cause
         except HTTPError as cause:
             raise self._away(path, cause) from cause
         finally:
@@ -279,4 +287,6 @@ class ApiServer:
         what = f"{self.host}{path} answered {response.status} ({message.strip()[:300]}): {remedy}"
         after = response.headers.get("Retry-After", "")
         # It may be a date, too; the API server sends seconds.
-        return Busy(what, min(float(after), RETRY_AFTER_MAX_S)) if after.isascii() and after.isdigit() else KubernetesError(what)
+        if after.isascii() and after.isdigit():
+            return Busy(what, min(float(after), RETRY_AFTER_MAX_S), response.status)
+        return KubernetesError(what, response.status)

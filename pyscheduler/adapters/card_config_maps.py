@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterator, Mapping
+from http import HTTPStatus
 from typing import Any, Final
 
 from pyscheduler.adapters.api import ApiServer, Gone
@@ -24,9 +25,6 @@ _OURS: Final = {"app.kubernetes.io/managed-by": "pyscheduler", LABEL: "true"}
 _NAMES: Final = [shard_name(index) for index in range(SHARDS_MAX)]
 # Shards of a page of a list: 10 MiB at most.
 _PAGE: Final = 10
-# How `ApiServer` tells that an object of this name is there already, and that there is none.
-_EXISTS: Final = " answered 409 "
-_NONE: Final = " answered 404 "
 
 
 class CardConfigMaps:
@@ -100,12 +98,12 @@ class CardConfigMaps:
                 self._api.put(f"{self._path}/{name}", wanted)
                 return True
         except KubernetesError as cause:
-            if _NONE not in str(cause):
+            if cause.status != HTTPStatus.NOT_FOUND:
                 raise
         try:
             self._api.post(self._path, wanted)
         except KubernetesError as cause:
-            if _EXISTS not in str(cause):
+            if cause.status != HTTPStatus.CONFLICT:  # it is there already
                 raise
             return self._replace(name, wanted)
         return True
@@ -125,7 +123,7 @@ class CardConfigMaps:
         try:
             self._api.delete(f"{self._path}/{name}")
         except KubernetesError as cause:
-            if _NONE not in str(cause):
+            if cause.status != HTTPStatus.NOT_FOUND:
                 raise
         del self._there[name]
 

@@ -6,20 +6,22 @@ The judge is the worker's own, in a variable of this module. A worker that has d
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
 from pyscheduler.adapters.prometheus import Collected, Memory, collect
-from pyscheduler.adapters.prometheus_session import PrometheusError
+from pyscheduler.adapters.prometheus_errors import PrometheusError
 from pyscheduler.core.capacity.capacity import Capacity
 from pyscheduler.core.capacity.cards import CardKey
-from pyscheduler.core.capacity.config import CapacityConfig, Mode
+from pyscheduler.core.capacity.config import CapacityConfig
 from pyscheduler.core.capacity.opinions import NodeOpinion, opinions_of, repairs_of
 from pyscheduler.core.capacity.poll import Poll
+from pyscheduler.core.capacity.readings import SKEW_S
 from pyscheduler.core.capacity.states import State
 from pyscheduler.core.capacity.table import CapacityTable, CardCapacity
 from pyscheduler.core.cards import NodeCards
@@ -29,16 +31,36 @@ from pyscheduler.readers.cards.memory_shards import Shards, pack, unpack
 from pyscheduler.readers.document_values import iso
 from pyscheduler.readers.metrics_config import MetricsConfig
 
-__all__ = ["Judged", "LostError", "begin", "cards", "judge", "memory"]
+__all__ = ["Judged", "LostError", "Told", "begin", "cards", "judge", "judge_without_metrics", "memory"]
 
-# A speed that has moved by less is told as it was: each change is work for the placing side.
+# States that are worth saving as soon as a card is in one.
+_OUT: Final = (State.DEGRADED, State.FAILED)
+# A score or speed that has moved by less is told as it was: each change is work for the placing side.
 _MOVED: Final = 0.02
-# Clocks differ: a time that is so little ahead is not told.
-_SKEW_S: Final = 60.0
+_NOTHING: Final = NodeCards()
 
 
 class LostError(Exception):
     """The worker process is another one than that which the judge was begun in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the serving process knows of cards.
+
+    Attributes
+    ----------
+    pods
+        Which pod has which card.
+    said
+        What others say of the cards of nodes.
+    inventory
+        As of `Capacity.take_inventory`; None if it is as before.
+    """
+
+    pods: Mapping[CardKey, str]
+    said: Mapping[str, NodeOpinion]
+    inventory: Mapping[str, Sequence[str | None]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +81,8 @@ class Judged:
         How many slow cards are handed out because too many of their model look slow.
     frozen
         Whether states stand still, for so many cards are silent.
+    worse
+        Whether a card has become degraded, or has failed.
     """
 
     collected: Collected | None
@@ -67,30 +91,52 @@ class Judged:
     states: Mapping[str, int]
     spared: int
     frozen: bool
+    worse: bool = False
 
 
 class _Judge:
     def __init__(self, config: CapacityConfig, remembered: Mapping[str, Any]) -> None:
         self.capacity = Capacity(config)
         self.capacity.restore(remembered)
-        self._classic = config.mode is Mode.CLASSIC
+        self.nodes: Mapping[str, str] = {}
         self._told: dict[str, NodeCards] = {}
+        self._listed: Sequence[CardKey] = ()
         self._known: Collection[CardKey] = ()
+        # Cards that are out, by what stays when they move.
+        self._out = {name for name, entry in remembered["cards"].items() if entry.get("state") in _OUT}
 
-    def observe(self, polls: tuple[Poll, ...], pods: Mapping[CardKey, str], said: Mapping[str, NodeOpinion]) -> None:
+    def observe(self, polls: tuple[Poll, ...], told: Told) -> None:
         """Take the polls, of which the last is of now: who has which card is known of that one alone."""
+        if told.inventory is not None:
+            self.capacity.take_inventory(told.inventory)
+            self._listed = [CardKey(node, uuid) for node, uuids in told.inventory.items() for uuid in uuids if uuid is not None]
         for poll in polls[:-1]:
             self.capacity.observe(poll)
         for poll in polls[-1:]:
-            cards = {*self._known, *poll.cards}
-            self.capacity.observe(poll, pods, opinions_of(said, cards), repairs_of(said, cards))
+            cards = {*self._known, *self._listed, *poll.cards} if told.said else ()
+            self.capacity.observe(poll, told.pods, opinions_of(told.said, cards), repairs_of(told.said, cards))
 
-    def changes(self, table: CapacityTable) -> dict[str, NodeCards | None]:
+    def judged(self, collected: Collected | None, failure: str, now: float) -> Judged:
+        """Return what it has come to."""
+        table = self.capacity.table(now)
+        counts = np.bincount(table.state, minlength=len(State))
+        states = {state.name.lower(): int(counts[state]) for state in State}
+        return Judged(
+            collected, failure, self._changes(table), states, table.spared, table.frozen, worse=self._has_become_worse(table)
+        )
+
+    def _has_become_worse(self, table: CapacityTable) -> bool:
+        keys = list(table.rows)
+        out = {keys[row].identity for row in np.flatnonzero(np.isin(table.state, _OUT)).tolist()}
+        before, self._out = self._out, out
+        return not out <= before
+
+    def _changes(self, table: CapacityTable) -> dict[str, NodeCards | None]:
         """Return what is to be told of nodes."""
         self._known = table.rows.keys()
-        now = _by_node(table, self._told, classic=self._classic)
+        now = _by_node(table, self._told)
         changed: dict[str, NodeCards | None] = {
-            node: cards for node, cards in now.items() if self._told.get(node, NodeCards()) != cards
+            node: cards for node, cards in now.items() if self._told.get(node, _NOTHING) != cards
         }
         changed |= dict.fromkeys(self._told.keys() - now.keys())
         self._told = now
@@ -115,43 +161,44 @@ def judge(
     life: int,
     config: MetricsConfig,
     harmless_xids: tuple[int, ...],
-    nodes: Mapping[str, str],
+    nodes: Mapping[str, str] | None,
     last: Memory,
-    pods: Mapping[CardKey, str],
-    said: Mapping[str, NodeOpinion],
+    told: Told,
     now: float,
 ) -> Judged:
     """Ask for all metrics and judge what came; a poll that fails is judged as one that says nothing.
 
     Parameters
     ----------
-    config, harmless_xids, nodes, last, now
+    config, harmless_xids, last, now
         As of `collect`.
-    pods
-        Which pod has which card.
-    said
-        What others say of the cards of nodes.
+    nodes
+        As of `collect`; None if they are as before.
+    told
+        What the serving process knows.
 
     """
     mine = _mine(life)
     mine.capacity.go_on_from(now)
+    mine.nodes = mine.nodes if nodes is None else nodes
     collected, failure = None, ""
     try:
-        collected = collect(config, harmless_xids, nodes, last, now)
+        collected = collect(config, harmless_xids, mine.nodes, last, now)
         polls = collected.polls
     except PrometheusError as cause:
-        failure, polls = str(cause), (Poll(now, complete=False, cards=(), samples={}),)
-    mine.observe(polls, pods, said)
-    table = mine.capacity.table(now)
-    counts = np.bincount(table.state, minlength=len(State))
-    return Judged(
-        None if collected is None else replace(collected, polls=(), findings=(*collected.findings, *_to_come(said, now))),
-        failure,
-        mine.changes(table),
-        {state.name.lower(): int(counts[state]) for state in State},
-        table.spared,
-        table.frozen,
-    )
+        failure, polls = str(cause), (_nothing(now),)
+    mine.observe(polls, told)
+    if collected is not None:
+        collected = replace(collected, polls=(), findings=(*collected.findings, *_to_come(told.said, now)))
+    return mine.judged(collected, failure, now)
+
+
+def judge_without_metrics(life: int, told: Told, now: float) -> Judged:
+    """Judge by what is remembered and what others say alone."""
+    mine = _mine(life)
+    mine.capacity.go_on_from(now)
+    mine.observe((_nothing(now),), told)
+    return mine.judged(None, "", now)
 
 
 def cards(life: int, now: float) -> list[CardCapacity]:
@@ -164,6 +211,10 @@ def memory(life: int) -> dict[str, bytes]:
     return pack(_mine(life).capacity.memory())
 
 
+def _nothing(now: float) -> Poll:
+    return Poll(now, complete=False, cards=(), samples={})
+
+
 def _mine(life: int) -> _Judge:
     if _judge is None or life != os.getpid():
         raise LostError
@@ -174,32 +225,30 @@ def _to_come(said: Mapping[str, NodeOpinion], now: float) -> Iterator[Finding]:
     """Yield which repairs wait for their time."""
     for node, opinion in sorted(said.items()):
         for card, time in opinion.repaired.items():
-            if time > now + _SKEW_S:
+            if time > now + SKEW_S:
                 what = f"annotation {KEY} of node {node} says that {card} was repaired at {iso(time)}, which is still to come"
                 yield Finding("repair-to-come", what, "it counts from then on: write the time at which it was repaired", node)
 
 
-def _by_node(table: CapacityTable, told: Mapping[str, NodeCards], *, classic: bool) -> dict[str, NodeCards]:
-    """Return what placing has to know of each node; slices of cards are not handed out as cards.
-
-    `classic`: in the place of speeds stands the score of the node, by which the others are ranked.
-    """
-    excluded: dict[str, dict[str, str]] = {}
-    speeds: dict[str, dict[str, float]] = {}
-    measured = table.score if classic else table.reasons.rows.against_peers
-    slow = "busy" if classic else "slow"
+def _by_node(table: CapacityTable, told: Mapping[str, NodeCards]) -> dict[str, NodeCards]:
+    """Return what placing has to know of each node; slices of cards are not handed out as cards."""
+    nodes: dict[str, tuple[dict[str, str], dict[str, float], dict[str, float]]] = {}
+    ranked, measured = table.score.tolist(), table.reasons.rows.against_peers.tolist()
     for key, row in table.rows.items():
         if key.mig:
             continue
-        excluded.setdefault(key.node, {})
-        known = speeds.setdefault(key.node, {})
+        excluded, scores, speeds = nodes.setdefault(key.node, ({}, {}, {}))
+        before = told.get(key.node, _NOTHING)
         if table.excluded[row]:
-            excluded[key.node][key.uuid] = "faulty" if table.state[row] == State.FAILED and not classic else slow
-        if np.isfinite(measured[row]):
-            known[key.uuid] = _steady(float(measured[row]), told.get(key.node, NodeCards()).speeds.get(key.uuid))
-    return {node: NodeCards(excluded[node], speeds[node]) for node in excluded}
+            excluded[key.uuid] = table.reasons.word(row)
+        # One that is good is not named, which is what a card is taken for of which nothing was told.
+        if (score := _steady(ranked[row], before.scores.get(key.uuid, 1.0))) < 1.0:
+            scores[key.uuid] = score
+        if not math.isnan(measured[row]):
+            speeds[key.uuid] = _steady(measured[row], before.speeds.get(key.uuid))
+    return {node: NodeCards(*of_node) for node, of_node in nodes.items()}
 
 
-def _steady(speed: float, told: float | None) -> float:
-    """Return a speed with two digits, or what was told before if it is nearly that."""
-    return told if told is not None and abs(speed - told) < _MOVED else round(speed, 2)
+def _steady(value: float, told: float | None) -> float:
+    """Return a value with two digits, or what was told before if it is nearly that."""
+    return told if told is not None and abs(value - told) < _MOVED else round(value, 2)

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
@@ -25,8 +26,6 @@ _STANDBY_S: Final = 60.0
 # The API server keeps 1,024 characters of a message. Names of objects are of at most 253; ours end in a dot and 16 digits.
 _MESSAGE_MAX: Final = 1024
 _NAME_MAX: Final = 253 - 17
-# How `ApiServer` tells that an object of this name is there already.
-_EXISTS: Final = " answered 409 "
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +142,7 @@ class EventWriter:
             try:
                 self._api.post(f"/api/v1/namespaces/{event['metadata']['namespace']}/events", event)
             except KubernetesError as cause:
-                if _EXISTS not in str(cause):
+                if cause.status != HTTPStatus.CONFLICT:  # it is there already
                     self._complain(event, str(cause))
 
     def _next(self) -> dict[str, Any] | None:

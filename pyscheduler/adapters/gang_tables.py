@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
@@ -24,8 +25,6 @@ _APART_S: Final = 1.0
 # Seconds after a failed write: the first doubles with each, up to the second.
 _RETRY_S: Final = 1.0
 _RETRY_MAX_S: Final = 30.0
-# How `ApiServer` tells that an object of this name is there already.
-_EXISTS: Final = " answered 409 "
 
 
 @dataclass(slots=True)
@@ -122,7 +121,7 @@ class GangTables:
         try:
             self._api.post(path, wanted)
         except KubernetesError as cause:
-            if _EXISTS not in str(cause):
+            if cause.status != HTTPStatus.CONFLICT:  # it is there already
                 raise
             self._replace(path, wanted, table)
 

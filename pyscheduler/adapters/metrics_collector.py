@@ -1,4 +1,4 @@
-"""Polls the metrics of cards at their interval. All work on the answers is done in a worker process; here arrive arrays."""
+"""Polls the metrics of cards at their interval. All work on the answers is done in a worker process; here arrives how it went."""
 
 from __future__ import annotations
 
@@ -12,16 +12,19 @@ from structlog.typing import FilteringBoundLogger
 
 from pyscheduler.adapters.metrics import Metrics
 from pyscheduler.adapters.prometheus import Collected, Memory
-from pyscheduler.adapters.prometheus_session import PrometheusError
-from pyscheduler.core.capacity.poll import Poll
+from pyscheduler.errors import PyschedulerError
 
-__all__ = ["MetricsCollector"]
+__all__ = ["MetricsCollector", "PollError"]
 
 # What makes a poll: the nodes, what the last one left, and now in Unix seconds.
-Ask = Callable[[Mapping[str, str], Memory, float], Collected]
+Ask = Callable[[Mapping[str, str], Memory, float], Collected | None]
 
 # Problems that are told of one poll.
 _TOLD_MAX: Final = 5
+
+
+class PollError(PyschedulerError):
+    """A poll came to nothing; the next one may not."""
 
 
 class MetricsCollector:
@@ -30,11 +33,9 @@ class MetricsCollector:
     Parameters
     ----------
     ask
-        `collect`, in the worker process.
+        Polls and judges what came, in the worker process. Raises `PollError`. None where there is nothing to ask.
     nodes
         Returns names and addresses of the nodes, to their names.
-    observe
-        Takes each poll, the oldest first. A poll that failed is one without samples, and not complete.
     interval_s
         Seconds from poll to poll.
     metrics, logger
@@ -47,7 +48,6 @@ class MetricsCollector:
         self,
         ask: Ask,
         nodes: Callable[[], Mapping[str, str]],
-        observe: Callable[[Poll], None],
         interval_s: float,
         metrics: Metrics,
         logger: FilteringBoundLogger,
@@ -55,7 +55,6 @@ class MetricsCollector:
     ) -> None:
         self._ask = ask
         self._nodes = nodes
-        self._observe = observe
         self._interval_s = interval_s
         self._metrics = metrics
         self._logger = logger
@@ -81,32 +80,32 @@ class MetricsCollector:
         return -1.0 if self._newest is None else max(self._now() - self._newest, 0.0)
 
     def poll(self) -> float:
-        """Ask once, hand over what came, and return the seconds until the next poll."""
+        """Ask once, and return the seconds until the next poll."""
         now = self._now()
         if now < self._last - self._interval_s:
             self._set_back(now)
         self._last = now
         try:
             collected = self._ask(self._nodes(), self._memory, now)
-        except PrometheusError as cause:
-            self._failed(now, str(cause))
+        except PollError as cause:
+            self._failed(str(cause))
         except Exception as cause:  # a poll that trips a bug must not end the service
             if not self._stopped.is_set():
                 self._logger.exception("metrics not read")
-                self._failed(now, repr(cause))
+                self._failed(repr(cause))
         else:
-            self._memory = collected.memory
-            self._newest = max(self._newest or -math.inf, collected.newest) if collected.newest is not None else self._newest
-            self._metrics.polled("partial" if collected.problems else "complete", collected.series, collected.seconds)
-            for poll in collected.polls:
-                self._observe(poll)
-            self._tell(
-                (*collected.problems, *(f"{f.message}: {f.remedy}" if f.remedy else f.message for f in collected.findings))
-            )
-            if collected.memory.polled is not None and now - collected.memory.polled > self._interval_s:
+            if collected is not None and self._take(collected, now):
                 return 0.0  # a piece of the past: the rest follows at once
         # Never longer, though the clock may have been set back meanwhile.
         return min(max(self._interval_s - (self._now() - now), 0.0), self._interval_s)
+
+    def _take(self, collected: Collected, now: float) -> bool:
+        """Take what a poll brought. Tell whether it was a piece of the past alone."""
+        self._memory = collected.memory
+        self._newest = max(self._newest or -math.inf, collected.newest) if collected.newest is not None else self._newest
+        self._metrics.polled("partial" if collected.problems else "complete", collected.series, collected.seconds)
+        self._tell((*collected.problems, *(f"{f.message}: {f.remedy}" if f.remedy else f.message for f in collected.findings)))
+        return collected.memory.polled is not None and now - collected.memory.polled > self._interval_s
 
     def _set_back(self, now: float) -> None:
         """Go on from an earlier time: no sample is newer than that."""
@@ -114,9 +113,8 @@ class MetricsCollector:
         what = f"the clock was set back by {self._last - now:.0f} s"
         self._logger.warning("metrics of cards", problem=what, remedy="polls go on from the earlier time")
 
-    def _failed(self, now: float, why: str) -> None:
+    def _failed(self, why: str) -> None:
         self._metrics.polled("failed", 0, 0.0)
-        self._observe(Poll(now, complete=False, cards=(), samples={}))
         self._tell((why,))
 
     def _tell(self, problems: tuple[str, ...]) -> None:

@@ -80,8 +80,13 @@ class SliceSink:
 
 def slices_path(api: ApiServer) -> str | None:
     """Return where ResourceSlices are listed, in the version that the API server prefers; None if it has none."""
+    version = "v1"
     try:
         version = api.get("/apis/resource.k8s.io")["preferredVersion"]["version"]
-    except (KubernetesError, KeyError, TypeError):
+    except KubernetesError as cause:
+        # Where it does not answer, the list of them will say so.
+        if cause.status is not None:
+            return None
+    except (KeyError, TypeError):
         return None
     return f"/apis/resource.k8s.io/{version}/resourceslices"

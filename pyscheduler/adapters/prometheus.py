@@ -10,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from pyscheduler.adapters.prometheus_session import Connection, PrometheusError
+from pyscheduler.adapters.prometheus_errors import PrometheusError, query_failed
+from pyscheduler.adapters.prometheus_session import Connection
 from pyscheduler.core.capacity.poll import Poll
 from pyscheduler.core.findings import Finding
 from pyscheduler.readers.cards.card_labels import LabelSets
@@ -21,6 +22,7 @@ from pyscheduler.readers.cards.metric_rows import Rows
 from pyscheduler.readers.cards.polls import polls, vendors
 from pyscheduler.readers.cards.prometheus_rows import rows_of_result
 from pyscheduler.readers.metrics_config import MetricsConfig
+from pyscheduler.readers.text.excerpt import excerpt
 
 __all__ = ["Collected", "Memory", "collect"]
 
@@ -134,7 +136,7 @@ def collect(
     round_ = _Round(config, sources, at, time.monotonic() + limit, LabelSets(config.node_labels))
     _ask_all(round_, metrics)
     if round_.failures and not round_.rows:
-        raise round_.failures[0]
+        raise PrometheusError(_told(round_)[0])
     there = [rows for rows in round_.rows if len(rows.sets)]
     is_past = now - at[-1] > config.interval_s
     # Where there is nothing now, Prometheus knows of no card; of the past that says little.
@@ -156,7 +158,12 @@ def collect(
 def _problems(round_: _Round, *, nothing: bool) -> tuple[str, ...]:
     warned = [f"{round_.config.url}: the answer may be partial, it says: {text}" for text in round_.warnings[:_WARNINGS_MAX]]
     empty = f"{round_.config.url}: has no metric of a card: does it scrape DCGM exporter or AMD's device metrics exporter?"
-    return tuple(dict.fromkeys((*map(str, round_.failures), *warned, *([empty] if nothing else []))))
+    return tuple(dict.fromkeys((*_told(round_), *warned, *([empty] if nothing else []))))
+
+
+def _told(round_: _Round) -> list[str]:
+    """Return what failed, the same text in each poll as long as it is the same: which query fails first is chance."""
+    return sorted({failure.kind if round_.over() else str(failure) for failure in round_.failures})
 
 
 def _times(config: MetricsConfig, memory: Memory, now: float) -> tuple[float, ...]:
@@ -216,8 +223,8 @@ def _ask(round_: _Round, metrics: Sequence[Metric]) -> None:
             except PrometheusError as cause:
                 round_.failures.append(cause)
             except (ValueError, KeyError, TypeError, IndexError) as cause:
-                text = f"{round_.config.url}: the query of {metric.name} got a series that cannot be read ({cause!r}): is it Prometheus?"
-                round_.failures.append(PrometheusError(text, fatal=False))
+                words = f"got a series that cannot be read ({excerpt(repr(cause))}): is it Prometheus?"
+                round_.failures.append(query_failed(round_.config.url, metric.name, words))
             round_.seconds = max(round_.seconds, time.monotonic() - begun)
     finally:
         round_.warnings += connection.warnings

@@ -12,19 +12,19 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final
 
 import requests
 from prometheus_api_client import PrometheusConnect
-from requests.auth import AuthBase, HTTPBasicAuth
-from urllib3.exceptions import HTTPError, ReadTimeoutError
+from urllib3.exceptions import HTTPError
 from urllib3.util.retry import Retry
 
-from pyscheduler.errors import PyschedulerError
+from pyscheduler.adapters.prometheus_credentials import credentials, file_bytes
+from pyscheduler.adapters.prometheus_errors import LateError, QueryError, RefusedError, UnreadableError, failure, said
 from pyscheduler.readers.metrics_config import MetricsConfig
+from pyscheduler.readers.text.excerpt import excerpt
 
-__all__ = ["Connection", "PrometheusError"]
+__all__ = ["Connection"]
 
 # Of one answer. 10,000 cards over 10 minutes are 10 MB.
 _BYTES_MAX: Final = 256 << 20
@@ -33,15 +33,9 @@ _CHUNK: Final = 1 << 18
 _BUSY: Final = (429, 500, 502, 503, 504)
 _ATTEMPTS_AGAIN: Final = 2
 _BACKOFF_S: Final = 0.2
-_LETTERS_MAX: Final = 200
-
-
-class PrometheusError(PyschedulerError):
-    """Prometheus could not be asked. `fatal`: nor can it be asked anything else now."""
-
-    def __init__(self, message: str, *, fatal: bool = True) -> None:
-        super().__init__(message)
-        self.fatal = fatal
+# Letters of what came in place of an answer, and of a warning.
+_SHOWN_MAX: Final = 80
+_WARNING_MAX: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,29 +47,6 @@ class _Parsed:
 
     def json(self) -> Any:
         return self.answer
-
-
-@dataclass(slots=True)
-class _RefusedError(Exception):
-    """The server answered, but not with a result."""
-
-    status: int
-    said: str
-
-
-class _Late(Exception):
-    """The answer was not there in time."""
-
-
-class _Bearer(AuthBase):
-    """Sets the token. As a header it would give way to a ~/.netrc."""
-
-    def __init__(self, token: str) -> None:
-        self._token = token
-
-    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        request.headers["Authorization"] = f"Bearer {self._token}"
-        return request
 
 
 class _Session(requests.Session):
@@ -102,9 +73,11 @@ class _Session(requests.Session):
         with super().request(method, url, *args, **kwargs) as response:
             body = _read(response, deadline)
         if response.status_code != 200:
-            raise _RefusedError(response.status_code, _said(body))
-        answer = json.loads(body)
-        self.warnings = [text for text in answer.get("warnings") or [] if isinstance(text, str)]
+            raise RefusedError(response.status_code, said(body))
+        answer = _answer(body)
+        warnings = answer.get("warnings")
+        listed = warnings if isinstance(warnings, list) else []
+        self.warnings = [excerpt(text, _WARNING_MAX) for text in listed if isinstance(text, str)]
         return _Parsed(answer)
 
 
@@ -116,20 +89,29 @@ def _read(response: requests.Response, deadline: float) -> bytes:
         chunks.append(chunk)
         size += len(chunk)
         if time.monotonic() > deadline:
-            raise _Late
+            raise LateError
         if size > _BYTES_MAX:
-            raise _RefusedError(response.status_code, f"an answer of more than {_BYTES_MAX >> 20} MiB")
+            raise UnreadableError(f"an answer of more than {_BYTES_MAX >> 20} MiB")
     return b"".join(chunks)
 
 
-def _said(body: bytes) -> str:
-    """Return the server's own words: the error of the query API, or the beginning of a page."""
+def _answer(body: bytes) -> dict[str, Any]:
+    """Return the answer if it has a list of series, of which the library looks at nothing."""
     try:
         answer = json.loads(body)
-        text = f"{answer['errorType']}: {answer['error']}"
-    except (ValueError, KeyError, TypeError):
-        text = body.decode(errors="replace")
-    return " ".join(text.split())[:_LETTERS_MAX]
+    except (ValueError, RecursionError):
+        answer = None
+    if isinstance(answer, dict) and "error" in answer:
+        raise RefusedError(200, said(body))
+    if not _has_series(answer):
+        raise UnreadableError(f"{said(body, _SHOWN_MAX)!r} in place of series" if body else "an empty answer")
+    return dict(answer)
+
+
+def _has_series(answer: Any) -> bool:
+    data = answer.get("data") if isinstance(answer, dict) else None
+    result = data.get("result") if isinstance(data, dict) else None
+    return isinstance(result, list) and all(isinstance(row, dict) and isinstance(row.get("metric"), dict) for row in result)
 
 
 @dataclass(slots=True)
@@ -153,19 +135,19 @@ class Connection:
         Raises
         ------
         PrometheusError
-            If a file cannot be read.
+            If a file cannot be read, or what it holds cannot be sent.
 
         """
         config = self.config
         assert config.url is not None
         session = self._session = _Session(config.timeout_s)
         if config.ca_file:
-            _bytes(config.ca_file, "caFile")
+            file_bytes(config.ca_file, "caFile")
             session.verify = config.ca_file
         if config.cert_file:
             for path, key in ((config.cert_file, "certFile"), (config.key_file, "keyFile")):
                 if path:
-                    _bytes(path, key)
+                    file_bytes(path, key)
             session.cert = (config.cert_file, config.key_file) if config.key_file else config.cert_file
         # No second read: a server that does not answer in time is not asked again before the next poll.
         again = Retry(
@@ -178,7 +160,7 @@ class Connection:
             respect_retry_after_header=False,
         )
         self._library = PrometheusConnect(
-            config.url, headers=dict(config.headers), retry=again, auth=_auth(config), session=session, method="POST"
+            config.url, headers=dict(config.headers), retry=again, auth=credentials(config), session=session, method="POST"
         )
 
     def close(self) -> None:
@@ -205,58 +187,9 @@ class Connection:
     def _asked(self, what: str, seconds: float, ask: Any) -> list[Mapping[str, Any]]:
         self._session.seconds = seconds
         try:
-            result = ask()
-        except _RefusedError as cause:
-            raise self._refused(what, cause) from cause
-        except (requests.Timeout, ReadTimeoutError, _Late) as cause:
-            remedy = "is it overloaded? Raise metrics.timeout or give it more room"
-            raise PrometheusError(f"{self._where(what)} took longer than {seconds:.0f} s: {remedy}", fatal=False) from cause
-        except requests.exceptions.SSLError as cause:
-            remedy = "check metrics.caFile, metrics.certFile and metrics.keyFile"
-            raise PrometheusError(f"{self._where(what)} failed ({_reason(cause)}): {remedy}") from cause
-        except requests.ConnectionError as cause:
-            remedy = "is it up, and is metrics.url right?"
-            raise PrometheusError(f"{self._where(what)} failed ({_reason(cause)}): {remedy}") from cause
-        except (requests.RequestException, HTTPError, ValueError, KeyError, TypeError, AttributeError) as cause:
-            remedy = "is metrics.url that of Prometheus, with its path?"
-            message = f"{self._where(what)} got an answer that cannot be read ({_reason(cause)}): {remedy}"
-            raise PrometheusError(message, fatal=False) from cause
+            result: list[Mapping[str, Any]] = ask()
+        except (OSError, HTTPError, ValueError, QueryError) as cause:
+            limit = f"{seconds:.0f} s" if seconds >= self.config.timeout_s else "what is left of the poll"
+            raise failure(cause, self.config, what, limit) from cause
         self.warnings += self._session.warnings
-        if not isinstance(result, list):
-            raise PrometheusError(f"{self._where(what)} got no list of series: is metrics.url that of Prometheus?", fatal=False)
         return result
-
-    def _where(self, what: str) -> str:
-        return f"{self.config.url}: the query of {what}"
-
-    def _refused(self, what: str, cause: _RefusedError) -> PrometheusError:
-        said = f"{self._where(what)} got HTTP {cause.status} ({cause.said})"
-        if cause.status in (401, 403):
-            return PrometheusError(f"{said}: check metrics.tokenFile, or metrics.username and metrics.passwordFile")
-        if cause.status == 404:
-            return PrometheusError(f"{said}: metrics.url needs the path before /api/v1, such as /prometheus")
-        remedy = "see the log of Prometheus" if cause.status >= 500 else "raise the limit that it names, or report the query"
-        return PrometheusError(f"{said}: {remedy}", fatal=False)
-
-
-def _auth(config: MetricsConfig) -> AuthBase | None:
-    if config.token_file:
-        return _Bearer(_bytes(config.token_file, "tokenFile").decode(errors="replace").strip())
-    if config.username and config.password_file:
-        password = _bytes(config.password_file, "passwordFile").decode(errors="replace").strip("\r\n")
-        return HTTPBasicAuth(config.username, password)
-    return None
-
-
-def _bytes(path: str, key: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as cause:
-        raise PrometheusError(f"metrics.{key}: {path} cannot be read ({cause.strerror}): name a file that is there") from cause
-
-
-def _reason(cause: BaseException) -> str:
-    """Return the innermost cause in one line: the outer ones repeat it with addresses of objects."""
-    while (inner := cause.__cause__ or cause.__context__) is not None:
-        cause = inner
-    return " ".join((str(cause) or type(cause).__name__).split())[:_LETTERS_MAX]

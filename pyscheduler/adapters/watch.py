@@ -2,7 +2,7 @@
 
 The list is read in pages; the watch resumes where it ended; a version that the
 server no longer has (410) starts the list again; a connection that is silent
-for longer than the server's bookmarks is taken for dead.
+for longer than the server's bookmarks is given up, and another one opened.
 
 Whatever the server answers, it is asked again after a pause, which grows while
 nothing comes of it. Nothing but a bug here ends a watcher.
@@ -17,7 +17,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from structlog.typing import FilteringBoundLogger
 
-from pyscheduler.adapters.api import ApiServer, Busy, Gone, Nonsense
+from pyscheduler.adapters.api import ApiServer, Busy, Gone, Nonsense, Silent
 from pyscheduler.adapters.metrics import Metrics
 from pyscheduler.adapters.pages import PAGE, Pages
 from pyscheduler.errors import KubernetesError
@@ -27,7 +27,8 @@ __all__ = ["PAGE", "Sink", "Watcher"]
 
 # Seconds after which the server ends a watch, so that load spreads over its replicas.
 WATCH_S = 290
-# The server sends a bookmark about every minute.
+# The server sends a bookmark about every minute, unless nothing has happened to this kind since the server's start
+# (kubernetes/kubernetes, storage/cacher/cacher.go, dispatchEvents).
 SILENCE_S = 75.0
 # Seconds between tries while the server is away or refuses: doubling, up to the last. It is short, for nobody here sees
 # anything until a try succeeds.
@@ -178,9 +179,12 @@ class Watcher(Generic[T]):
                 self._well()
                 if self._stopped.is_set() or self._is_to_list():
                     return
-        except Nonsense:
-            if not told:  # from here the watch does not get on
-                self._version = ""
+        except (Silent, Nonsense) as cause:
+            if told:
+                raise
+            if isinstance(cause, Silent):  # perhaps nothing has happened: the next watch shows whether the server is there
+                return
+            self._version = ""  # from here the watch does not get on
             raise
         finally:
             self._blind_since = self._clock()

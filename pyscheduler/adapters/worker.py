@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -50,6 +51,8 @@ class Worker:
 def _begin() -> None:
     """Give way to the service, and end when it does, also if it is killed: the pool's own queue would wait for it for ever."""
     os.nice(_NICENESS)
+    # A Ctrl-C goes to all processes of a terminal; the service has still something to ask of this one.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     assert parent is not None
 

@@ -21,6 +21,9 @@ def capacity(
 ) -> None:
     """Show the score of every card with its layers: H (faults), I (speed), A (what is free), and why it is so.
 
+    TIMER is how far a card is on its way to the next state, and where that ends: below the threshold, above the bar of
+    recovery, or at work on probation.
+
     Exit code 0: cards are known. 1: none is. 2: the service does not answer.
     """
     # Imported here: other commands need no gRPC.

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from pyscheduler.cli.terminal import printable
 from pyscheduler.core.explain import plural
+from pyscheduler.readers.text.excerpt import excerpt
 
 __all__ = ["lines"]
 
@@ -16,7 +17,7 @@ _NO_URL: Final = (
     " GPUs, and start it again"
 )
 _NOTHING: Final = "no metric of a card has come: `pyscheduler doctor` finds out why"
-_HEAD: Final = ("NODE", "CARD", "MODEL", "STATE", "FOR", "OUT", "SCORE", "H", "I", "A", "SPEED", "AGE", "WHY")
+_HEAD: Final = ("NODE", "CARD", "MODEL", "STATE", "FOR", "TIMER", "OUT", "SCORE", "H", "I", "A", "SPEED", "AGE", "WHY")
 _UNKNOWN: Final = "-"
 # Seconds of each unit, the longest first. From two of it on a time is told in it.
 _UNITS: Final = ((86400, "d"), (3600, "h"), (60, "m"))
@@ -40,11 +41,14 @@ def lines(answer: Answer, now: float) -> Iterator[str]:
 
 def _summary(status: Answer) -> Iterator[str]:
     age = "no sample yet" if status["age_seconds"] is None else f"newest sample {_duration(status['age_seconds'])} ago"
-    yield f"{status['url']}, {age}; mode {status['mode']}"
+    if not status["url"]:
+        yield _NO_URL
+    about = f"{status['url']}, {age}" if status["url"] else "what others say of cards counts all the same"
+    yield f"{about}; mode {status['mode']}"
     for model, counts in groupby(status["counts"], key=lambda count: count["model"]):
         yield _of_model(model, list(counts))
     for model in status["open_breakers"]:
-        yield f"breaker open: so many {model or 'cards without a model'} look slow that not all of those are kept out"
+        yield f"breaker open: so many {excerpt(model) or 'cards without a model'} look slow that not all of those are kept out"
     if status["frozen"]:
         yield "frozen: so many cards are silent at once that states stand still; `pyscheduler doctor` finds out why"
     if not status["polled"]:
@@ -59,21 +63,29 @@ def _of_model(model: str, counts: Sequence[Answer]) -> str:
     out = sum(count["excluded"] for count in counts)
     states = ", ".join(f"{count['cards']:,} {count['state']}" for count in counts)
     cards = plural(sum(count["cards"] for count in counts), "card")
-    return f"{model or 'model unknown'}: {cards}, {states}; {out:,} kept out"
+    return f"{excerpt(model) or 'model unknown'}: {cards}, {states}; {out:,} kept out"
 
 
 def _row(card: Answer, now: float) -> tuple[str, ...]:
     return (
         card["node"],
-        f"{card['uuid']}/{card['mig']}" if card["mig"] else card["uuid"],
-        card["model"] or _UNKNOWN,
+        excerpt(f"{card['uuid']}/{card['mig']}" if card["mig"] else card["uuid"]),
+        excerpt(card["model"]) or _UNKNOWN,
         card["state"],
         _UNKNOWN if card["since"] is None else _duration(now - card["since"]),
+        _timer(card),
         "yes" if card["excluded"] else "no",
         *(_number(card[key]) for key in ("score", "health", "speed", "available", "relative_speed")),
         _UNKNOWN if card["age_seconds"] is None else _duration(card["age_seconds"]),
         card["evidence"],
     )
+
+
+def _timer(card: Answer) -> str:
+    """Return for how long the card has been on its way to the next state, and how long it must be."""
+    if card["timer_seconds"] is None:
+        return _UNKNOWN
+    return f"{_duration(card['timer_seconds'])}/{_duration(card['timer_end_seconds'])}"
 
 
 def _number(value: float | None) -> str:

@@ -83,7 +83,7 @@ def _fleet(config: Config, kubeconfig: str | None, files: list[str] | None) -> F
 
 
 def _found(config: Config, fleet: Fleet) -> list[Finding]:
-    from pyscheduler.adapters.prometheus_session import PrometheusError
+    from pyscheduler.adapters.prometheus_errors import PrometheusError
     from pyscheduler.cli.doctor_checks import check
     from pyscheduler.cli.doctor_questions import ask
 

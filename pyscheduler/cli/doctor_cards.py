@@ -9,10 +9,13 @@ from pyscheduler.cli.doctor_facts import Answers, Fleet
 from pyscheduler.core.explain import plural
 from pyscheduler.core.findings import Finding, Severity
 from pyscheduler.core.record import NodeRecord
+from pyscheduler.readers.text.excerpt import excerpt
 from pyscheduler.readers.text.parts import some
 
 __all__ = ["card_findings"]
 
+# Letters of a UUID that others stand beside: it has 40.
+_UUID_MAX: Final = 40
 _NO_SERIES: Final = (
     "does the exporter run there (node selector and tolerations of its DaemonSet), does it see the GPUs, and is it a target?"
 )
@@ -44,7 +47,7 @@ def _of_node(name: str, seen: Iterable[str], record: NodeRecord | None) -> Itera
         return
     silent, strange = documented - measured, measured - documented
     if silent and {_plain(uuid) for uuid in silent} & {_plain(uuid) for uuid in strange}:
-        what = f"its document and its series write the same UUIDs differently ({min(silent)!r} and {min(strange)!r})"
+        what = f"its document and its series write the same UUIDs differently ({excerpt(min(silent))!r} and {excerpt(min(strange))!r})"
         yield Finding("uuid-form", what, "write them in the document as the exporter does", name, Severity.ERROR)
         return
     if silent:
@@ -66,7 +69,9 @@ def _on_two_nodes(answers: Answers) -> Iterator[Finding]:
         for uuid in uuids:
             if not uuid.startswith("index:"):
                 nodes.setdefault(uuid, []).append(name)
-    twice = [f"{uuid} ({', '.join(sorted(names))})" for uuid, names in sorted(nodes.items()) if len(names) > 1]
+    twice = [
+        f"{excerpt(uuid, _UUID_MAX)} ({', '.join(sorted(names))})" for uuid, names in sorted(nodes.items()) if len(names) > 1
+    ]
     if twice:
         what = f"{plural(len(twice), 'UUID')} on more than one node: {some(twice)}"
         yield Finding("uuid-on-several-nodes", what, "was a card moved, or does an exporter name another node than its own?")

@@ -9,6 +9,7 @@ from typing import Final
 from pyscheduler.cli.doctor_facts import Answers, Fleet, Series
 from pyscheduler.core.explain import plural
 from pyscheduler.core.findings import Finding, Severity
+from pyscheduler.readers.text.excerpt import excerpt
 from pyscheduler.readers.text.parts import some
 
 __all__ = ["host", "label_findings"]
@@ -55,7 +56,7 @@ def _values(label: str, series: Iterable[Series]) -> frozenset[str]:
 def _told(label: str, values: frozenset[str], fleet: Fleet) -> str:
     found, wanted = _named(values, fleet), fleet.gpu_nodes.keys()
     others = sorted(values - fleet.known_as.keys())
-    examples = ", ".join(f"{value!r}{_what_it_is(value, fleet)}" for value in others[:_EXAMPLES])
+    examples = ", ".join(f"{excerpt(value)!r}{_what_it_is(value, fleet)}" for value in others[:_EXAMPLES])
     rest = f"; {plural(len(others), 'value')} of no node, such as {examples}" if others else ""
     return f"label {label} names {len(found & wanted)} of the {plural(len(wanted), 'node')} with GPUs{rest}"
 

@@ -13,6 +13,7 @@ from pyscheduler.core.capacity.cards import CardKey
 from pyscheduler.core.capacity.config import CapacityConfig
 from pyscheduler.core.capacity.poll import Poll
 from pyscheduler.core.capacity.quantities import Quantity
+from pyscheduler.core.capacity.readings import SKEW_S
 from pyscheduler.core.explain import plural
 from pyscheduler.core.findings import Finding, Severity
 from pyscheduler.readers.cards.catalogue_entries import Vendor
@@ -58,7 +59,6 @@ _KEY: Final[Mapping[Vendor, Mapping[Quantity, tuple[str, str]]]] = {
 }
 _MAKERS: Final = {Vendor.NVIDIA: "NVIDIA", Vendor.AMD: "AMD"}
 # Clocks of two machines may differ by this.
-_SKEW_S: Final = 30.0
 
 
 def metric_findings(answers: Answers) -> Iterator[Finding]:
@@ -142,7 +142,7 @@ def age_findings(answers: Answers, capacity: CapacityConfig) -> Iterator[Finding
     ages = answers.now - newest[np.isfinite(newest)]
     if not len(ages):
         return
-    if ages.min() < -_SKEW_S:
+    if ages.min() < -SKEW_S:
         what = f"samples are of {-ages.min():.0f} s in the future: the clocks differ, and such samples are not used"
         yield Finding(
             "clock-skew", what, "set the clocks of this machine and of Prometheus by the same source", severity=Severity.ERROR

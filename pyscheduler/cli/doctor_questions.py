@@ -11,13 +11,15 @@ from statistics import median
 from typing import Any, Final
 
 from pyscheduler.adapters.prometheus import Memory, collect
-from pyscheduler.adapters.prometheus_session import Connection, PrometheusError
+from pyscheduler.adapters.prometheus_errors import PrometheusError
+from pyscheduler.adapters.prometheus_session import Connection
 from pyscheduler.cli.doctor_facts import Answers, Series, Targets
 from pyscheduler.core.capacity.quantities import Quantity
 from pyscheduler.readers.cards.catalogue import catalogue
 from pyscheduler.readers.cards.catalogue_entries import Source, Vendor
 from pyscheduler.readers.cards.polls import vendors
 from pyscheduler.readers.metrics_config import MetricsConfig
+from pyscheduler.readers.text.excerpt import excerpt
 
 __all__ = ["ask"]
 
@@ -49,7 +51,9 @@ def ask(config: MetricsConfig, harmless_xids: Sequence[int], nodes: Mapping[str,
         answers = _first(asker, Answers(config, sources, now))
     except (KeyError, ValueError, TypeError, IndexError, AttributeError) as cause:
         # The server is believed nothing.
-        raise PrometheusError(f"{config.url}: got a series that cannot be read ({cause!r}): is it Prometheus?") from cause
+        raise PrometheusError(
+            f"{config.url}: got a series that cannot be read ({excerpt(repr(cause))}): is it Prometheus?"
+        ) from cause
     finally:
         asker.close()
     collected = None

@@ -11,6 +11,7 @@ from pyscheduler.cli.doctor_facts import Answers, Series
 from pyscheduler.core.explain import plural
 from pyscheduler.core.findings import Finding, Severity
 from pyscheduler.readers.cards.catalogue_entries import Vendor
+from pyscheduler.readers.text.excerpt import excerpt
 from pyscheduler.readers.text.parts import some
 
 __all__ = ["duplicate_findings", "exporter_findings", "interval_findings", "is_new_name", "nothing_findings"]
@@ -59,7 +60,7 @@ def exporter_findings(answers: Answers) -> Iterator[Finding]:
     for one in answers.series:
         cards.setdefault((one.job, _kind(one)), set()).add(one.card)
     for (job, kind), seen in sorted(cards.items()):
-        yield Finding("exporter", f"job {job or 'none'}: {plural(len(seen), 'card')}, {kind}", severity=Severity.NOTE)
+        yield Finding("exporter", f"job {excerpt(job) or 'none'}: {plural(len(seen), 'card')}, {kind}", severity=Severity.NOTE)
     yield from _down(answers)
     prefix = _amd_prefix(answers)
     if prefix is not None:
@@ -75,7 +76,7 @@ def _kind(one: Series) -> str:
 def _down(answers: Answers) -> Iterator[Finding]:
     for job, targets in sorted(answers.targets.items()):
         if targets.down:
-            what = f"{targets.down:,} of {plural(targets.all, 'target')} of job {job} cannot be scraped"
+            what = f"{targets.down:,} of {plural(targets.all, 'target')} of job {excerpt(job)} cannot be scraped"
             yield Finding("targets-down", what, "see the page Targets of Prometheus for the reason of each")
 
 
@@ -86,7 +87,7 @@ def _amd_prefix(answers: Answers) -> Finding | None:
     if other is None:
         return None
     prefix = other.removesuffix(_AMD_MARK)
-    what = f"AMD's exporter puts {prefix!r} before its names ({other}), and metrics.amdPrefix is {answers.config.amd_prefix!r}"
+    what = f"AMD's exporter puts {excerpt(prefix)!r} before its names ({excerpt(other)}), and metrics.amdPrefix is {answers.config.amd_prefix!r}"
     return Finding("amd-prefix", what, f'set metrics.amdPrefix: "{prefix}"', severity=Severity.ERROR)
 
 
@@ -94,7 +95,7 @@ def interval_findings(answers: Answers) -> Iterator[Finding]:
     """Yield how often cards are scraped."""
     ours = answers.config.interval_s
     for job, seconds in sorted(answers.intervals.items()):
-        what = f"job {job or 'none'} is scraped every {seconds:.0f} s, and the service polls every {ours:.0f} s"
+        what = f"job {excerpt(job) or 'none'} is scraped every {seconds:.0f} s, and the service polls every {ours:.0f} s"
         if seconds > 2 * ours * _SLACK:
             yield Finding("scrape-interval", what, f"set scrape_interval: {ours:.0f}s for this job")
         else:

@@ -1,4 +1,4 @@
-"""What monitoring says of the cards of one node, as the placing side needs it: what is not handed out, and what is slower.
+"""What monitoring says of the cards of one node, as the placing side needs it: what is not handed out, and what ranks behind.
 
 A `Cards` is a part of `NodeFacts`: the same for the same facts, and `NO_CARDS` where nothing is said.
 """
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 __all__ = ["NO_CARDS", "Cards", "NodeCards", "cards_of", "slowest"]
 
-# A card this much slower than another is one step behind, at a weight of 1: less is within the noise of measuring.
+# A card whose score is this much lower than another's is one step behind, at a weight of 1: less is within the noise of measuring.
 _STEP: Final = 0.05
-# Digits to which a speed is taken: 0.9 is two steps behind 1.0, whatever floats say.
+# Digits to which a score is taken: 0.9 is two steps behind 1.0, whatever floats say.
 _DIGITS: Final = 6
 
 
@@ -27,12 +27,15 @@ class NodeCards:
     Attributes
     ----------
     excluded
-        Cards that are not handed out, and why, in one word, such as ``slow`` or ``faulty``.
+        Cards that are not handed out, and why, in a word or two, such as ``slow`` or ``faulty``.
+    scores
+        What cards are ranked by, 0 bad to 1 good; a card that is not named is good.
     speeds
-        Speed by that of its peers, 1.0 is as fast; a card that is not named counts as that.
+        Speed by that of its peers, 1.0 is as fast, for those who divide work by it; a card that is not named counts as that.
     """
 
     excluded: Mapping[str, str] = field(default_factory=dict)
+    scores: Mapping[str, float] = field(default_factory=dict)
     speeds: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -47,7 +50,7 @@ class Cards:
     unlocated
         Handles of those of a node whose GPUs are not known.
     paces
-        (steps behind its peers, mask of the GPUs that are no slower), the fastest first; empty if none is behind.
+        (steps behind a good card, mask of the GPUs that are no further behind), the best first; empty if none is behind.
     """
 
     excluded: int = 0
@@ -55,7 +58,7 @@ class Cards:
     paces: tuple[tuple[int, int], ...] = ()
 
     def pace(self, mask: int) -> int:
-        """Return how many steps the slowest of these GPUs is behind its peers."""
+        """Return how many steps the worst of these GPUs is behind a good one."""
         return next((steps for steps, within in self.paces if not mask & ~within), 0)
 
     def within(self, steps: int) -> int:
@@ -77,11 +80,11 @@ NO_CARDS: Final = Cards()
 def cards_of(machine: Machine | None, known: NodeCards, weight: float) -> Cards:
     """Return what is known of a node's cards by GPU; handles that it does not have are passed over.
 
-    `weight`: how finely speeds count, in steps of 5 % at 1, of 10 % at 0.5; 0: not at all.
+    `weight`: how finely scores count, in steps of 0.05 at 1, of 0.1 at 0.5; 0: not at all.
     """
     if machine is None:
         return _of(Cards(unlocated=frozenset(known.excluded)))
-    steps = {machine.mask_of([handle]): _steps(speed, weight) for handle, speed in known.speeds.items()}
+    steps = {machine.mask_of([handle]): _steps(score, weight) for handle, score in known.scores.items()}
     steps.pop(0, None)
     return _of(Cards(machine.mask_of(known.excluded), paces=_paces(steps, (1 << len(machine.ids)) - 1)))
 
@@ -98,12 +101,9 @@ def _of(cards: Cards) -> Cards:
     return NO_CARDS if cards == NO_CARDS else cards
 
 
-def _steps(speed: float, weight: float) -> int:
-    """Return how many whole steps a card is behind its peers.
-
-    One that is ahead counts as they do: pods that chase the fastest cards leave holes everywhere.
-    """
-    return int(max(0.0, round((1.0 - speed) * weight / _STEP, _DIGITS)))
+def _steps(score: float, weight: float) -> int:
+    """Return how many whole steps a card is behind a good one."""
+    return int(max(0.0, round((1.0 - score) * weight / _STEP, _DIGITS)))
 
 
 def _paces(steps: Mapping[int, int], everyone: int) -> tuple[tuple[int, int], ...]:

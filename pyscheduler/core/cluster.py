@@ -51,7 +51,7 @@ class Cluster:
     scheduler_name
         Whose bindings are ours.
     score_weight
-        How finely the speed of cards counts among nodes that are alike in links: 1 in steps of 5 %, 2 in half of them; 0 not at all.
+        How finely scores of cards count among nodes that are alike in links: 1 in steps of 0.05, 2 in half of them; 0 not at all.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ class Cluster:
         # What monitoring says, by name of node, also of nodes that are not known yet; and what it leaves out, where that is any.
         self._cards: dict[str, NodeCards] = {}
         self._excluded: dict[str, Mapping[str, str]] = {}
-        # The paces of each node's cards, where any is behind its peers, and how many nodes have such at each.
+        # The paces of each node's cards, where any is behind a good one, and how many nodes have such at each.
         self._paces_of: dict[int, tuple[int, ...]] = {}
         self._paces: Counter[int] = Counter()
         # Free and allocatable GPUs of each node, for sums; longer than the table, to grow seldom.
@@ -161,7 +161,7 @@ class Cluster:
         return known
 
     def paces(self) -> list[int]:
-        """Return how many steps cards of some node are behind their peers (`core.cards`), the fastest first; empty if none is."""
+        """Return how many steps cards of some node are behind a good one (`core.cards`), the best first; empty if none is."""
         return sorted(self._paces)
 
     def left_out(self, among: int) -> Iterator[tuple[int, Mapping[str, str]]]:

@@ -46,7 +46,7 @@ class Limits:
     capacity
         Whether cards that are left out for their capacity may be among them.
     pace
-        No GPU more steps behind its peers than this (`core.cards`); None takes any. The selector sets it.
+        No GPU more steps behind a good one than this (`core.cards`); None takes any. The selector sets it.
     """
 
     max_link: Link | None = None

@@ -66,7 +66,7 @@ class CardViews:
     mode
         How they are judged.
     url
-        Of Prometheus.
+        Of Prometheus; empty without one.
     """
 
     def __init__(self, source: CardSource, mode: Mode, url: str) -> None:
@@ -75,10 +75,15 @@ class CardViews:
         self._url = url
 
     def page(self, request: pb.ListCardsRequest) -> pb.ListCardsResponse:
-        """Return the page that is asked for. A token is the last card of the page before: cards may come and go between two."""
+        """Return the page that is asked for. A token is the last card of the page before: cards may come and go between two.
+
+        Without a Prometheus there is nothing to tell before others say something of a card.
+        """
         after = _card_of(request.page_token)
         size = min(request.page_size or PAGE_MAX, PAGE_MAX)
         everyone = sorted(self._source.cards(), key=lambda card: card.card)
+        if not self._url and not everyone:
+            return pb.ListCardsResponse()
         wanted = [card for card in everyone if _is_wanted(card, request) and (after is None or card.card > after)]
         shown = wanted[:size]
         return pb.ListCardsResponse(
@@ -159,6 +164,8 @@ def _card(value: CardCapacity) -> pb.Card:
         evidence=value.evidence,
         age_seconds=value.age_s,
         confidence=value.confidence,
+        timer_seconds=value.timer_s,
+        timer_end_seconds=value.timer_end_s,
     )
 
 

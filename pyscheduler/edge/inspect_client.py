@@ -22,7 +22,7 @@ class ServiceError(PyschedulerError):
 
 
 def capacity(socket: str, *, node: str = "", only_bad: bool = False) -> dict[str, Any]:
-    """Return what the service knows of cards: `status`, None where it is told of no Prometheus, and `cards`.
+    """Return what the service knows of cards: `status`, None where no card is judged, and `cards`.
 
     Raises
     ------
@@ -80,6 +80,8 @@ def _card(value: pb.Card) -> dict[str, Any]:
         "model": value.model,
         "state": value.state,
         "since": _or_none(value, "since"),
+        "timer_seconds": _or_none(value, "timer_seconds"),
+        "timer_end_seconds": _or_none(value, "timer_end_seconds"),
         "excluded": value.excluded,
         "score": value.score,
         "health": value.health,

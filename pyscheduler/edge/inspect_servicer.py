@@ -20,7 +20,7 @@ Fields = dict[str, object]
 class InspectServicer(inspect_pb2_grpc.InspectServicer):
     """Shows one cluster. It answers before the service is ready, too: then it is needed most.
 
-    `cards` is None where no Prometheus is configured.
+    `cards` is None where no cards are judged.
     """
 
     def __init__(

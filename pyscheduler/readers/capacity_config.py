@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, Final
 
 from pyscheduler.core.capacity.config import CapacityConfig, Mode
@@ -52,24 +53,28 @@ _DURATIONS: Final = {
     "stabilizationWindow": ("", "window_s"),
     "recoveryWindow": ("states", "recover_s"),
     "probation": ("states", "probation_s"),
-    "lateAfter": ("breakers", "late_s"),
-    "unknownAfter": ("breakers", "unknown_s"),
     "peerBusyTime": ("speed", "peer_busy_s"),
-    "ownBusyTime": ("speed", "own_busy_s"),
     "recentBusyTime": ("speed", "recent_busy_s"),
     "likeLoadTime": ("speed", "like_load_s"),
     "podBusyTime": ("speed", "pod_busy_s"),
     "peerRefresh": ("speed", "refresh_s"),
     "relapse": ("states", "relapse_s"),
     "xidMemory": ("faults", "xid_s"),
+}
+# Ages of samples. No sample is younger than the time between two scrapes.
+_AGES: Final = {
+    "lateAfter": ("breakers", "late_s"),
+    "unknownAfter": ("breakers", "unknown_s"),
     "goneAfter": ("breakers", "gone_s"),
     "forgetAfter": ("breakers", "forget_s"),
 }
-# What weights are divided by.
+_AGE_LEAST_S: Final = 5.0
+# What weights and busy times are divided by.
 _DURATIONS_ABOVE_0: Final = {
     "peerHalfLife": ("speed", "peer_half_life_s"),
     "historyHalfLife": ("speed", "history_half_life_s"),
     "recentHalfLife": ("speed", "recent_half_life_s"),
+    "ownBusyTime": ("speed", "own_busy_s"),
     "loadBusyTime": ("speed", "load_busy_s"),
     "latelyHalfLife": ("speed", "lately_half_life_s"),
     "burdenHalfLife": ("speed", "means_half_life_s"),
@@ -140,16 +145,36 @@ def _tuned(raw: Any) -> tuple[CapacityConfig, list[str]]:
             problems.append(f"tuning.{_HARMLESS}: {codes!r} must be a list of XIDs, such as [13, 31]")
     if problems:
         return config, problems
+    if problem := _set_recovery(parts, config):
+        return config, [problem]
+    changed: dict[str, Any] = dict(parts.pop("", {}))
+    changed |= {name: replace(getattr(config, name), **values) for name, values in parts.items()}
+    made = replace(config, **changed)
+    return made, _together(made)
+
+
+def _set_recovery(parts: dict[str, dict[str, Any]], config: CapacityConfig) -> str:
+    """Set the bar of recovery; return what is wrong with it."""
     threshold = parts.get("", {}).get("threshold", config.threshold)
     # A higher threshold alone moves the bar of recovery along.
     moved = max(config.states.recover_threshold, min(threshold + _RECOVERY_ABOVE, 1.0))
     recovery = parts.setdefault("states", {}).setdefault("recover_threshold", moved)
-    if recovery < threshold:
-        above = f"must be at least tuning.capacityThreshold ({threshold}), or a card would be tried again while it is too slow"
-        return config, [f"tuning.recoveryThreshold: {recovery} {above}"]
-    changed: dict[str, Any] = dict(parts.pop("", {}))
-    changed |= {name: replace(getattr(config, name), **values) for name, values in parts.items()}
-    return replace(config, **changed), []
+    if recovery >= threshold:
+        return ""
+    above = f"must be at least tuning.capacityThreshold ({threshold}), or a card would be tried again while it is too slow"
+    return f"tuning.recoveryThreshold: {recovery} {above}"
+
+
+def _together(config: CapacityConfig) -> list[str]:
+    """Return what is wrong with values beside each other."""
+    problems = []
+    if config.availability.sm_weight == config.availability.memory_weight == 0:
+        problems.append("tuning.smWeight: is 0 beside tuning.memoryWeight: 0: write one above 0, or nothing counts as free")
+    ages = [(key, getattr(config.breakers, name)) for key, (_, name) in _AGES.items()]
+    for (earlier, least), (later, most) in pairwise(ages):
+        if most < least:
+            problems.append(f"tuning.{later}: is {most:.0f}s, must be at least tuning.{earlier} ({least:.0f}s)")
+    return problems
 
 
 def _collect(
@@ -188,6 +213,11 @@ def _duration_above_0(raw: Any) -> float | None:
     return seconds(raw) or None
 
 
+def _age(raw: Any) -> float | None:
+    read = seconds(raw)
+    return read if read is not None and read >= _AGE_LEAST_S else None
+
+
 def _number(raw: Any) -> float | None:
     return float(raw) if _is_number(raw) and raw > 0 else None
 
@@ -205,6 +235,7 @@ _TABLES: Final[tuple[tuple[dict[str, tuple[str, str]], Callable[[Any], Any], str
     (_SHARES, _share, "a number above 0 and up to 1"),
     (_SHARES_FROM_0, _share_from_0, "a number from 0 to 1"),
     (_DURATIONS, seconds, "a duration, such as 2m"),
+    (_AGES, _age, "a duration from 5s, and longer than the scrape interval, such as 75s"),
     (_DURATIONS_ABOVE_0, _duration_above_0, "a duration above 0s, such as 10m"),
     (_NUMBERS, _number, "a number above 0"),
     (_COUNTS, _count, "a whole number above 0"),

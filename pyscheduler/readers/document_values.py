@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pyscheduler.core.findings import Finding, Severity
 
-__all__ = ["finding", "iso", "positive", "shown", "text_of", "time_of"]
+__all__ = ["finding", "iso", "positive", "shown", "text_of", "time_of", "unix_time"]
 
 _REMEDY: Final = "write the node document anew with `pyscheduler topology merge`"
 
@@ -29,17 +29,21 @@ def time_of(raw: Any, field: str, found: list[Finding]) -> float | None:
     """Return the Unix time of an ISO 8601 time with its zone."""
     if raw is None:
         return None
-    try:
-        said = datetime.fromisoformat(raw)
-        moment = said.astimezone(UTC) if said.tzinfo else None
-    except (TypeError, ValueError, OverflowError):
-        moment = None
+    moment = unix_time(raw)
     if moment is None:
         found.append(
             finding("time-unusable", f"{field} {shown(raw)} is no time such as 2026-01-31T12:00:00Z: its age is unknown")
         )
+    return moment
+
+
+def unix_time(raw: Any) -> float | None:
+    """Return the Unix time of an ISO 8601 time with its zone, None if it is none."""
+    try:
+        said = datetime.fromisoformat(raw)
+        return said.astimezone(UTC).timestamp() if said.tzinfo else None
+    except (TypeError, ValueError, OverflowError):
         return None
-    return moment.timestamp()
 
 
 def iso(moment: float | None) -> str | None:

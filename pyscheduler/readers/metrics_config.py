@@ -1,4 +1,7 @@
-"""The part ``metrics`` of the configuration file: where Prometheus is and how it is asked. Every problem is listed with its path."""
+"""The part ``metrics`` of the configuration file: where Prometheus is and how it is asked. Every problem is listed with its path.
+
+A value that may be a secret is in no message.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +77,6 @@ _RANGES: Final = {"collectionInterval": (5.0, 600.0), "historyWindow": (60.0, 86
 _METRIC: Final = re.compile(r"[a-zA-Z_:][\w:]*", re.ASCII)
 _LABEL: Final = re.compile(r"[a-zA-Z_]\w*", re.ASCII)
 _URL: Final = re.compile(r"https?://(?:\[[\da-fA-F:.]+\]|[\w.-]+)(?::(?P<port>\d{1,5}))?(?:/[^\s?#]*)?", re.ASCII)
-_WITH_PASSWORD: Final = re.compile(r"https?://[^/]*@")
 _HEADER: Final = re.compile(r"[!#$%&'*+.^`|~\w-]+", re.ASCII)
 
 
@@ -83,20 +85,24 @@ def metrics_config(raw: Any) -> tuple[MetricsConfig, list[str]]:
     if raw is None:
         return MetricsConfig(), []
     if not isinstance(raw, dict):
-        return MetricsConfig(), [f"metrics: {raw!r} must be a mapping of {', '.join(_KEYS)}"]
+        return MetricsConfig(), [
+            f"metrics: must be a mapping of {', '.join(_KEYS)}, such as {{url: http://prometheus.monitoring:9090}}"
+        ]
     problems = [f"metrics.{key}: unknown; known are {', '.join(_KEYS)}" for key in raw if key not in _KEYS]
     said: dict[str, Any] = {}
     for key, value in raw.items():
         if key in _KEYS:
             problem, read = _value(key, value)
             said[read[0]] = read[1]
-            problems += [f"metrics.{key}: {problem}"] if problem else []
+            problems += (
+                [f"metrics.{key}{problem}"] if problem.startswith(".") else [f"metrics.{key}: {problem}"] if problem else []
+            )
     problems += _together(raw)
     return (MetricsConfig() if problems else MetricsConfig(**said)), problems
 
 
 def _value(key: str, value: Any) -> tuple[str, tuple[str, Any]]:
-    """Return what is wrong with a value ("": nothing), and the name and the value of its attribute."""
+    """Return what is wrong with a value ("": nothing; behind a point of a part of it), and name and value of its attribute."""
     if key in _DURATIONS:
         least, most = _RANGES[key]
         read = seconds(value)
@@ -107,17 +113,20 @@ def _value(key: str, value: Any) -> tuple[str, tuple[str, Any]]:
         )
     if key in _TEXTS:
         good = value is None or (isinstance(value, str) and bool(value))
-        return ("" if good else f"{value!r} must be a text that is not empty"), (_TEXTS[key], value)
+        if key == "username" and isinstance(value, str) and not (value.isprintable() and ":" not in value):
+            return "must be the name alone, in one line and without a colon", (_TEXTS[key], value)
+        return ("" if good else "must be a text that is not empty"), (_TEXTS[key], value)
     return _OTHERS[key](value)
 
 
 def _url(value: Any) -> tuple[str, tuple[str, Any]]:
     if value is None:
         return "", ("url", None)
-    if isinstance(value, str) and _WITH_PASSWORD.match(value):
+    if isinstance(value, str) and "@" in value:
         return "must not hold a password: write metrics.username and metrics.passwordFile", ("url", None)
     if not isinstance(value, str) or not _is_http(value):
-        return f"{value!r} must be the address of Prometheus, such as http://prometheus.monitoring:9090", ("url", None)
+        shown = f"{value.partition('?')[0]!r} " if isinstance(value, str) else ""
+        return f"{shown}must be the address of Prometheus, such as http://prometheus.monitoring:9090", ("url", None)
     return "", ("url", value.rstrip("/"))
 
 
@@ -127,11 +136,23 @@ def _is_http(value: str) -> bool:
 
 
 def _headers(value: Any) -> tuple[str, tuple[str, Any]]:
-    good = isinstance(value, dict) and all(
-        isinstance(name, str) and _HEADER.fullmatch(name) and isinstance(text, str) and text.isprintable()
-        for name, text in value.items()
-    )
-    return ("" if good else f"{value!r} must be a mapping of names to texts, such as {{X-Scope-OrgID: team}}"), ("headers", value)
+    if not isinstance(value, dict):
+        return "must be a mapping of names to texts, such as {X-Scope-OrgID: team}", ("headers", None)
+    wrong = next((problem for name, text in value.items() if (problem := _header_problem(name, text))), "")
+    return wrong, ("headers", value)
+
+
+def _header_problem(name: Any, text: Any) -> str:
+    """Return what is wrong with a header, "" if it can be sent."""
+    if not isinstance(name, str) or not _HEADER.fullmatch(name):
+        # What follows a name may be the value, by mistake.
+        begun = _HEADER.match(name) if isinstance(name, str) else None
+        return f".{begun.group() if begun else ''}: the name must be letters, digits and hyphens, such as X-Scope-OrgID"
+    if not isinstance(text, str):
+        return f".{name}: must be a text: put it in quotes"
+    if not text.isprintable() or text != text.strip() or not text.isascii():
+        return f".{name}: must be one line of ASCII, without a space at its ends"
+    return ""
 
 
 def _node_labels(value: Any) -> tuple[str, tuple[str, Any]]:

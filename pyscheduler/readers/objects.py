@@ -128,7 +128,7 @@ class ObjectReader:
         placement = self._place(name, labels)
         # A node without GPUs is never a candidate: where it is matters to nobody.
         about_place = placement.findings if capacity or document else ()
-        opinion, about_cards = opinion_of(raw, self.signals)
+        opinion, about_cards = opinion_of(raw, self.signals, _all_uuids(document))
         found = (*about_document, *about_use, *about_place, *about_cards)
         return NodeRecord(
             name=name,
@@ -194,6 +194,13 @@ class ObjectReader:
         named = [(r, self._gpus(r, has.get(r)), self._gpus(r, offers.get(r))) for r in self.resources if r in has or r in offers]
         resource, capacity, allocatable = max(named, key=lambda each: (each[2] > 0, each[1] > 0), default=("", 0, 0))
         return resource, max(capacity, allocatable), allocatable
+
+
+def _all_uuids(document: NodeDocument | None) -> tuple[str, ...]:
+    """Return the UUIDs of the node's cards, none if that of one is not known."""
+    uuids = [gpu.uuid for gpu in document.gpus] if document else []
+    known = tuple(uuid for uuid in uuids if uuid is not None)
+    return known if len(known) == len(uuids) else ()
 
 
 def _controller(meta: Mapping[str, Any]) -> Controller | None:

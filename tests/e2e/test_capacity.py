@@ -6,6 +6,7 @@ them; the service that polls it. Times are short, so that a minute shows what ta
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -61,6 +62,7 @@ class Monitored:
     own: Workspace
     nodes: Sequence[str]
     live: LiveFleet
+    prometheus: Prometheus
 
     def card(self, node: int, gpu: int) -> int:
         """Return the number of a card in the fleet."""
@@ -109,7 +111,7 @@ def monitored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Monitored]:
             live.work([card])
         stack.callback(prometheus.kill)
         prometheus.start()
-        yield Monitored(plane, own, nodes, live)
+        yield Monitored(plane, own, nodes, live, prometheus)
         plane.check()
 
 
@@ -169,3 +171,24 @@ def test_card_with_a_fatal_xid_is_out_at_the_next_poll(monitored: Monitored) -> 
     own.add_pod("seven", spec)
     bound = own.wait_bound("seven")
     assert failed.uuid not in (annotation(bound, "pyscheduler.io/gpus") or "")
+
+
+def test_what_is_known_and_said_of_cards_counts_after_a_restart_without_prometheus(monitored: Monitored) -> None:
+    own, plane = monitored.own, monitored.plane
+    own.delete_pod("seven")
+    (failed,) = monitored.kept_out()
+    monitored.prometheus.kill()
+    plane.stop_component("pyscheduler")
+    said = {"*": {"value": 0, "reason": "to be looked at"}}
+    annotations = {"pyscheduler.io/cards": json.dumps(said)}
+    plane.api.patch(f"/api/v1/nodes/{monitored.nodes[2]}", {"metadata": {"annotations": annotations}})
+    for pod, node, gpus in (("all", 0, 8), ("one", 2, 1)):
+        spec = own.pod_spec(gpus)
+        spec["nodeSelector"]["kubernetes.io/hostname"] = monitored.nodes[node]
+        own.add_pod(pod, spec)
+    plane.start_component("pyscheduler")
+    own.wait_event("all", "1 GPU is left out for its capacity (faulty: 1;")
+    own.wait_event("one", "8 GPUs are left out for their capacity (reported by others: 8;")
+    assert failed in monitored.kept_out()
+    assert len(monitored.kept_out()) == 9
+    assert not any(own.pod(pod)["spec"].get("nodeName") for pod in ("all", "one"))

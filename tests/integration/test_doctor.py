@@ -257,7 +257,7 @@ def test_nobody_there_is_one_error(well: Setting, run: Doctor, tmp_path: Path) -
 
 def test_plain_server_behind_https_is_one_error(well: Setting, run: Doctor, tmp_path: Path) -> None:
     url = well.prometheus.url.replace("http://", "https://")
-    assert "metrics.caFile" in one_error(asked(run, tmp_path, well.file, url))
+    assert "the server speaks plain HTTP: write http:// in metrics.url" in one_error(asked(run, tmp_path, well.file, url))
 
 
 def test_token_that_is_not_there_is_one_error(well: Setting, run: Doctor, tmp_path: Path) -> None:

@@ -272,7 +272,7 @@ def test_inspect_shows_each_gpu_and_who_holds_it(edge: Edge) -> None:
 
 def test_inspect_shows_what_is_left_out_and_how_fast_the_slowest_card_of_a_pod_is(edge: Edge) -> None:
     slow, *others = uuids("hgx-h100", "n1", *range(8))
-    edge.planner.cluster.set_cards("n1", NodeCards({slow: "slow"}, dict.fromkeys(others, 0.94)), 0.0)
+    edge.planner.cluster.set_cards("n1", NodeCards({slow: "slow"}, speeds=dict.fromkeys(others, 0.94)), 0.0)
     edge.stub.Reserve(scheduler_pb2.ReserveRequest(attempt=_attempt(), pod=_pod(gpus=7), epoch=1, node=0))
     shown = edge.inspect.ListNodes(inspect_pb2.ListNodesRequest(name="n1")).nodes[0]
     assert [(g.uuid, g.state) for g in shown.gpus if g.state != "reserved"] == [(slow, "left-out")]

@@ -126,8 +126,8 @@ Start = Callable[..., Service]
 def start(tmp_path: Path) -> Iterator[Start]:
     running: list[Service] = []
 
-    def begin(source: Source | None, mode: Mode = Mode.LAYERED) -> Service:
-        views = CardViews(source, mode, URL) if source else None
+    def begin(source: Source | None, mode: Mode = Mode.LAYERED, url: str = URL) -> Service:
+        views = CardViews(source, mode, url) if source else None
         running.append(Service(tmp_path / f"{len(running)}.sock", views))
         return running[-1]
 
@@ -140,6 +140,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 def source() -> Source:
     made = Source()
     slow = {"speed": 0.5, "score": 0.5, "relative_speed": 0.85, "evidence": "it is 15 % slower"}
+    slow |= {"timer_s": 90.0, "timer_end_s": 300.0}
     made.there = [
         card("n2", "GPU-c", State.SUSPECT),
         card("n1", "GPU-b", State.DEGRADED, excluded=True, **slow),
@@ -160,8 +161,9 @@ def test_cards_come_in_order_with_all_that_is_known(start: Start, source: Source
     assert (bad.node, bad.model, bad.state, bad.excluded, bad.since) == ("n1", H100, "degraded", True, 1_000.0)
     assert (bad.health, bad.speed, bad.score, bad.relative_speed, bad.age_seconds) == (1.0, 0.5, 0.5, 0.85, 8.0)
     assert (bad.evidence, bad.confidence, bad.HasField("available")) == ("it is 15 % slower", 0.5, False)
+    assert (bad.timer_seconds, bad.timer_end_seconds) == (90.0, 300.0)
     assert amd.available == 0.25
-    assert not any(map(amd.HasField, ("relative_speed", "since", "age_seconds")))
+    assert not any(map(amd.HasField, ("relative_speed", "since", "age_seconds", "timer_seconds", "timer_end_seconds")))
     assert answer.next_page_token == ""
 
 
@@ -280,11 +282,11 @@ def test_table_has_a_line_for_each_card_and_a_summary(start: Start, source: Sour
     assert lines[3].startswith(f"breaker open: so many {MI300X} look slow")
     assert lines[4].startswith("frozen: ")
     assert lines[5:7] == ["problem: metric x: cut", ""]
-    assert " ".join(lines[7].split()) == "NODE CARD MODEL STATE FOR OUT SCORE H I A SPEED AGE WHY"
+    assert " ".join(lines[7].split()) == "NODE CARD MODEL STATE FOR TIMER OUT SCORE H I A SPEED AGE WHY"
     bad = next(line for line in lines if "GPU-b" in line)
     assert "degraded" in bad
-    assert bad.endswith("yes  0.50   1.00  0.50  -     0.85   8s   it is 15 % slower")
-    assert next(line for line in lines if "amd-1" in line).split()[5:12] == ["unknown", "-", "no", "0.96", "1.00", "0.97", "0.25"]
+    assert bad.endswith("90s/5m  yes  0.50   1.00  0.50  -     0.85   8s   it is 15 % slower")
+    assert next(line for line in lines if "amd-1" in line).split()[5:12] == ["unknown", "-", "-", "no", "0.96", "1.00", "0.97"]
 
 
 def test_node_and_bad_choose_the_lines(start: Start, source: Source, run: Callable[..., Run]) -> None:
@@ -299,6 +301,8 @@ def test_json_has_status_and_cards(start: Start, source: Source, run: Callable[.
     assert (document["version"], document["kind"], document["status"]["mode"]) == (1, "capacity", "layered")
     assert [each["uuid"] for each in document["cards"]] == ["GPU-a", "GPU-b", "GPU-c", "amd-1"]
     assert document["cards"][3]["relative_speed"] is None
+    timers = [(each["timer_seconds"], each["timer_end_seconds"]) for each in document["cards"]]
+    assert timers == [(None, None), (90.0, 300.0), (None, None), (None, None)]
 
 
 def test_socket_is_read_from_the_configuration(start: Start, source: Source, run: Callable[..., Run], tmp_path: Path) -> None:
@@ -307,11 +311,21 @@ def test_socket_is_read_from_the_configuration(start: Start, source: Source, run
     assert "GPU-b" in run("--config", str(config)).out
 
 
-def test_service_without_prometheus_is_one_sentence(start: Start, run: Callable[..., Run]) -> None:
-    done = run("--socket", str(start(None).path))
+def test_service_without_prometheus_is_one_sentence_until_others_say_something(
+    start: Start, source: Source, run: Callable[..., Run]
+) -> None:
+    there, source.there, source.age = source.there, [], -1.0
+    service = start(source, url="")
+    done = run("--socket", str(service.path))
     assert (done.code, done.out.count("\n")) == (1, 1)
     assert "set metrics.url" in done.out
-    assert json.loads(run("--socket", str(start(None).path), "-o", "json").out)["status"] is None
+    assert json.loads(run("--socket", str(service.path), "-o", "json").out)["status"] is None
+    source.there = there
+    done = run("--socket", str(service.path))
+    assert done.code == 0
+    assert done.out.splitlines()[1] == "what others say of cards counts all the same; mode layered"
+    assert "set metrics.url" in done.out
+    assert "GPU-b" in done.out
 
 
 def test_no_card_at_all_names_doctor(start: Start, source: Source, run: Callable[..., Run]) -> None:
@@ -330,6 +344,13 @@ def test_foreign_text_does_not_steer_the_terminal(start: Start, source: Source, 
     done = run("--socket", str(start(source).path))
     assert not [letter for letter in done.out.replace("\n", "") if not letter.isprintable()]
     assert len(done.out.splitlines()) == 5
+
+
+def test_long_texts_are_cut_in_the_table(start: Start, source: Source, run: Callable[..., Run]) -> None:
+    source.there = [card("n1", "G" * 3000, model="M" * 3000)]
+    done = run("--socket", str(start(source).path))
+    assert max(map(len, done.out.splitlines())) < 500
+    assert "G" * 40 in done.out
 
 
 def test_without_a_service_it_says_where_to_look(run: Callable[..., Run], tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import ssl
 import subprocess
 import threading
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from pyscheduler.adapters.prometheus import Memory, collect
-from pyscheduler.adapters.prometheus_session import PrometheusError
+from pyscheduler.adapters.prometheus_errors import PrometheusError
 from pyscheduler.core.capacity.cards import CardKey
 from pyscheduler.readers.metrics_config import MetricsConfig
 from tests.integration.prometheus_server import respond
@@ -94,8 +95,48 @@ def test_server_of_a_trusted_authority_answers_a_client_with_a_certificate(url: 
     assert ask(config) == [CardKey("n1", "GPU-x")]
 
 
-@pytest.mark.parametrize("ca", [None, "ca.pem"], ids=["unknown authority", "no certificate of its own"])
-def test_refused_handshake_is_one_sentence_with_the_settings(url: str, folder: Path, ca: str | None) -> None:
-    says = r"the query of DCGM_\w+ failed \(.*\): check metrics.caFile, metrics.certFile and metrics.keyFile"
-    with pytest.raises(PrometheusError, match=says):
+@pytest.mark.parametrize(
+    ("ca", "says"),
+    [
+        pytest.param(None, r": set metrics.caFile to the certificate of the authority", id="unknown authority"),
+        pytest.param("server.pem", r": check metrics.caFile, metrics.certFile and metrics.keyFile", id="another authority"),
+        pytest.param("ca.pem", r": check metrics.caFile, metrics.certFile and metrics.keyFile", id="no certificate of its own"),
+    ],
+)
+def test_refused_handshake_is_one_sentence_with_the_settings(url: str, folder: Path, ca: str | None, says: str) -> None:
+    with pytest.raises(PrometheusError, match=rf"queries failed \(.*\){says}"):
         ask(MetricsConfig(url=url, timeout_s=5, ca_file=str(folder / ca) if ca else None))
+
+
+def test_http_to_a_port_of_tls_is_told(url: str) -> None:
+    with pytest.raises(PrometheusError, match=r"queries failed \(.*\): is it up, and does metrics.url need https://"):
+        ask(MetricsConfig(url=url.replace("https", "http"), timeout_s=5))
+
+
+@pytest.fixture
+def plain() -> Iterator[str]:
+    """A server without TLS."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        stopped = threading.Event()
+
+        def serve() -> None:
+            while not stopped.is_set():
+                connection, _ = listening.accept()
+                with connection:
+                    connection.recv(1 << 16)
+                    # What Go's server says to bytes that are no request.
+                    connection.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 15\r\n\r\n400 Bad Request")
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        yield address
+        stopped.set()
+        socket.create_connection(listening.getsockname()).close()
+        thread.join()
+
+
+def test_https_to_a_port_without_tls_is_told(plain: str, folder: Path) -> None:
+    for ca in (None, str(folder / "ca.pem")):
+        with pytest.raises(PrometheusError, match=r"queries failed \(.*\): the server speaks plain HTTP: write http://"):
+            ask(MetricsConfig(url=f"https://{plain}", timeout_s=5, ca_file=ca))

@@ -88,6 +88,7 @@ class Told:
     """Keeps in order what the watcher tells."""
 
     watcher: Watcher[str]
+    metrics: Metrics
 
     def __init__(self) -> None:
         self.queue: queue.Queue[tuple[str, Any]] = queue.Queue()
@@ -102,6 +103,11 @@ class Told:
 
     def gone(self, raw: dict[str, Any]) -> None:
         self.queue.put(("gone", raw["metadata"]["name"]))
+
+    def failures(self) -> float:
+        """Return how many lists and watches have failed."""
+        lines = self.metrics.exposition().decode().splitlines()
+        return sum(float(line.split()[-1]) for line in lines if line.startswith("pyscheduler_watch_failures_total"))
 
     def next(self) -> tuple[str, Any]:
         return self.queue.get(timeout=20)
@@ -135,6 +141,7 @@ def start(fake: FakeApi, tmp_path: Path) -> Iterator[Callable[..., Told]]:
 
     def begin(read_page: Callable[[bytes], Page[str]] = _read) -> Told:
         told = Told()
+        told.metrics = Metrics(logger)
         watcher: Watcher[str] = Watcher(
             ApiServer(str(kubeconfig)),
             "things",
@@ -142,7 +149,7 @@ def start(fake: FakeApi, tmp_path: Path) -> Iterator[Callable[..., Told]]:
             selector={"fieldSelector": "a=b"},
             read_page=read_page,
             sink=told,
-            metrics=Metrics(logger),
+            metrics=told.metrics,
             logger=logger,
             died=died.set,
         )
@@ -234,6 +241,36 @@ def test_silent_connection_is_given_up_and_resumed(
     assert [told.next() for _ in range(3)] == [("replace", []), ("changed", "a"), ("changed", "b")]
     asked = [fake.asked.get(timeout=20) for _ in range(3)]
     assert asked[2]["resourceVersion"] == "6"
+    assert told.failures() == 1, "where there was an event, there are bookmarks, too"
+
+
+def test_watch_in_which_nothing_happens_is_opened_again_and_is_no_failure(
+    fake: FakeApi, start: Callable[[], Told], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch_module, "SILENCE_S", 0.3)
+    fake.lists.put(_list("5"))
+    for _ in range(3):
+        fake.watches.put([None])
+    fake.watches.put([_event("ADDED", "6", "a"), None])
+    told = start()
+    assert [told.next() for _ in range(2)] == [("replace", []), ("changed", "a")]
+    asked = [fake.asked.get(timeout=20) for _ in range(5)]
+    assert [each["resourceVersion"] for each in asked[1:]] == ["5"] * 4
+    assert told.failures() == 0
+
+
+def test_server_that_hangs_after_a_watch_in_which_nothing_happened_is_a_failure(
+    fake: FakeApi, start: Callable[[], Told], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch_module, "SILENCE_S", 0.3)
+    fake.lists.put(_list("5"))
+    fake.watches.put([None])
+    # There is no other watch: the server takes the request and says nothing, not even that it has begun.
+    told = start()
+    for _ in range(4):  # the list, the watch, the one that hangs, and the next try
+        fake.asked.get(timeout=20)
+    assert told.failures() >= 1
+    assert told.watcher.blind_s() > 0
 
 
 def test_unusable_kubeconfig_names_the_remedy(tmp_path: Path) -> None:

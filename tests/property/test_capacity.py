@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyscheduler.core.capacity.capacity import Capacity, Opinion
-from pyscheduler.core.capacity.cards import CardFacts
+from pyscheduler.core.capacity.cards import CardFacts, CardKey
 from pyscheduler.core.capacity.poll import Column, Poll
 from pyscheduler.core.capacity.quantities import Quantity
 from pyscheduler.core.capacity.states import State
@@ -94,3 +94,42 @@ def test_table_does_not_change_with_later_polls(seed):
     before = list(table)
     seen([Poll(poll.at + 1e7, poll.complete, poll.cards, poll.samples, poll.facts) for poll in listed], capacity)
     assert list(table) == before
+
+
+def odd_inventory(draw):
+    """Return nodes that there may be, with some of their cards, of which one may have no UUID."""
+    nodes = {}
+    for node in draw.permutation(sorted({key.node for key in CARDS}))[: draw.integers(0, 5)].tolist():
+        uuids = [key.uuid for key in CARDS if key.node == node]
+        nodes[node] = [uuid if draw.random() < 0.9 else None for uuid in uuids if draw.random() < 0.8]
+    return nodes
+
+
+@settings(max_examples=30, deadline=None)
+@given(SEEDS)
+def test_listed_cards_are_always_there_and_who_is_out_stays_out_over_a_restart_without_series(seed):
+    draw = np.random.default_rng(seed)
+    listed, capacity, inventory = odd_polls(seed), Capacity(), odd_inventory(draw)
+    capacity.take_inventory(inventory)
+    opinions = {CARDS[0]: Opinion(0.5, "somebody says so"), CARDS[9]: Opinion(0.0, "somebody says so")}
+    for poll in listed:
+        if draw.random() < 0.2:
+            inventory = odd_inventory(draw)
+            capacity.take_inventory(inventory)
+        capacity.observe(poll, opinions=opinions if draw.random() < 0.7 else {})
+    # Once more, with what is known of the last inventory.
+    at = max(poll.at for poll in listed)
+    capacity.observe(Poll(at, False, (), {}), opinions={})
+    here = [CardKey(node, uuid) for node, uuids in inventory.items() for uuid in uuids if uuid is not None]
+    before = capacity.table(at)
+    assert set(here) <= before.rows.keys()
+    again = Capacity()
+    again.restore(json.loads(json.dumps(capacity.memory(), allow_nan=False)))
+    again.take_inventory(inventory)
+    again.observe(Poll(at, False, (), {}))
+    after = again.table(at)
+    assert after.rows.keys() == set(here)
+    for key in here:
+        one, other = before.rows[key], after.rows[key]
+        if before.state[one] in {State.DEGRADED, State.FAILED}:
+            assert (after.state[other], after.excluded[other]) == (before.state[one], before.excluded[one])

@@ -24,8 +24,8 @@ from tests.oracle.boards import Board, Gpus
 from tests.oracle.clusters import table_of
 
 CARDS = 4
-# Steps of 5 % that a card of this speed is behind its peers; one that is ahead is not behind.
-STEPS = {1.08: 0, 1.0: 0, 0.93: 1, 0.88: 2}
+# Steps of 0.05 that a card of this score is behind a good one.
+STEPS = {1.0: 0, 0.96: 0, 0.93: 1, 0.88: 2}
 NEAR, FAR = "NV1", "SYS"
 
 
@@ -38,6 +38,7 @@ class Box:
     healthy: frozenset[int]
     held: frozenset[int]
     excluded: frozenset[int]
+    scores: tuple[float, ...]
     speeds: tuple[float, ...]
 
     def handle(self, gpu: int) -> str:
@@ -53,7 +54,7 @@ class Box:
         """What one card is worth, smaller is better: its best link to another free one, which is lost, then its pace."""
         others = self.open_to(capacity) - {gpu}
         lost = max((1 + self.near(tuple(sorted((gpu, other)))) for other in others), default=0)
-        return lost, STEPS[self.speeds[gpu]]
+        return lost, STEPS[self.scores[gpu]]
 
     def has(self, count: int, among: frozenset[int], *, near: bool) -> bool:
         return any(not near or self.linked(some) for some in combinations(sorted(among), count))
@@ -69,7 +70,7 @@ class Box:
 
     def room(self, gpus: int, capacity: str, steps: int = 99) -> int:
         """How many pods fit, on cards that are no more steps behind."""
-        fast = [gpu for gpu in self.open_to(capacity) if STEPS[self.speeds[gpu]] <= steps]
+        fast = [gpu for gpu in self.open_to(capacity) if STEPS[self.scores[gpu]] <= steps]
         return min(len(fast), self.offered(capacity)) // gpus
 
 
@@ -85,8 +86,9 @@ def some(draw: random.Random, chance: float) -> frozenset[int]:
 
 
 def any_box(draw: random.Random, name: str) -> Box:
-    speeds = tuple(draw.choice((1.0, 1.0, *STEPS)) for _ in range(CARDS))
-    return Box(name, draw.choice(BOARDS), some(draw, 0.9), some(draw, 0.35), some(draw, 0.3), speeds)
+    scores = tuple(draw.choice((1.0, 1.0, *STEPS)) for _ in range(CARDS))
+    speeds = tuple(draw.choice((1.08, 1.0, 0.9)) for _ in range(CARDS))
+    return Box(name, draw.choice(BOARDS), some(draw, 0.9), some(draw, 0.35), some(draw, 0.3), scores, speeds)
 
 
 def tell(cluster: Cluster, box: Box) -> None:
@@ -111,7 +113,8 @@ def made(draw: random.Random, boxes: list[Box]) -> Planner:
                 tell(cluster, box)
     for box in boxes:
         excluded = {box.handle(gpu): draw.choice(("slow", "faulty")) for gpu in box.excluded}
-        cluster.set_cards(box.name, NodeCards(excluded, {box.handle(g): speed for g, speed in enumerate(box.speeds)}), 0.0)
+        scores, speeds = (dict(zip(map(box.handle, range(CARDS)), each, strict=True)) for each in (box.scores, box.speeds))
+        cluster.set_cards(box.name, NodeCards(excluded, scores, speeds), 0.0)
     plan = Planner(cluster, version="test")
     plan.resync(attempt(1), (), 0.0)
     return plan
@@ -185,14 +188,14 @@ def test_a_group_fits_where_its_pods_do_one_by_one(seed: int):
             what = "require" if capacity == "prefer" and strict else capacity
             together = max if found.level == "node" else sum
             best = next(s for s in range(3) if together(box.room(1, what, s) for box in boxes) >= pods)
-            assert max(STEPS[box.speeds[gpu]] for box in boxes for gpu in taken.get(box.name, [])) == best
+            assert max(STEPS[box.scores[gpu]] for box in boxes for gpu in taken.get(box.name, [])) == best
 
 
 @pytest.mark.parametrize("seed", range(120))
 def test_an_eviction_makes_room_without_cards_that_are_left_out_and_nobody_goes_for_nothing(seed: int):
     draw = random.Random(2000 + seed)
     box = any_box(draw, "n0")
-    box = Box(box.name, box.board, frozenset(range(CARDS)), box.held, box.excluded, box.speeds)
+    box = Box(box.name, box.board, frozenset(range(CARDS)), box.held, box.excluded, box.scores, box.speeds)
     plan = made(draw, [box])
     capacity, count = draw.choice(("require", "ignore")), draw.randint(1, CARDS)
     found = propose(plan.cluster, Shape(GPU, count, Limits(Link.parse(NEAR), capacity=Capacity(capacity))), PodUid("x"), 1, 1)

@@ -13,7 +13,7 @@ from pyscheduler.core.capacity.capacity import Capacity
 from pyscheduler.readers.cards.memory_shards import joined, pack, unpack
 from tests.polls import IDLE, START, cards_of, poll_of
 
-WHOLE = st.integers(-(2**53) + 1, 2**53 - 1)
+WHOLE = st.integers(0, 2**53 - 1)
 ENTRY = st.fixed_dictionaries(
     {},
     optional={

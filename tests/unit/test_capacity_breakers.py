@@ -10,12 +10,13 @@ from pyscheduler.core.capacity.states import State
 from tests.polls import IDLE, START, STEP, cards_of, poll_of, work
 
 
-def choose(scores, slow, models=None, kept_out=None, config=BreakerConfig()):  # noqa: B008 (frozen)
+def choose(scores, slow, models=None, kept_out=None, polled=None, config=BreakerConfig()):  # noqa: B008 (frozen)
     breaker = SlowBreaker(len(scores))
     if kept_out is not None:
         breaker.kept_out = np.array(kept_out)
     models = np.array(models if models is not None else [0] * len(scores))
-    breaker.choose(np.array(slow), np.array(scores), models, np.ones(len(scores), dtype=bool), config)
+    all_ = np.ones(len(scores), dtype=bool)
+    breaker.choose(np.array(slow), np.array(scores), models, all_, all_ if polled is None else np.array(polled), config)
     return np.flatnonzero(breaker.kept_out).tolist()
 
 
@@ -33,8 +34,16 @@ def test_who_is_kept_out_stays_before_others():
     assert choose([0.5, 0.6, 0.1, *[1.0] * 7], [True] * 3 + [False] * 7, kept_out=kept_out) == [0, 1]
 
 
-def test_few_cards_of_a_model_are_all_handed_out():
-    assert choose([0.1, 1, 1, 1], [True, False, False, False]) == []
+def test_of_few_cards_of_a_model_one_is_kept_out_and_not_the_last():
+    assert choose([0.1, 0.3, 1, 1], [True, True, False, False]) == [0]
+    assert choose([0.1, 1], [True, False]) == [0]
+    assert choose([0.1, 1], [True, False], models=[0, 1]) == []
+    assert choose([0.1, 1], [True, False], config=BreakerConfig(slow_share=0.0)) == []
+
+
+def test_card_that_has_had_no_series_since_the_start_stays_as_it_was():
+    scores, slow = [0.1] * 4, [True] * 4
+    assert choose(scores, slow, models=[-1] * 4, kept_out=[True, True, False, False], polled=[False] * 4) == [0, 1]
 
 
 @pytest.mark.parametrize(("silent", "expected"), [(0, False), (3, False), (4, True), (10, True)])

@@ -1,4 +1,7 @@
 import math
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,9 +38,35 @@ def test_sample_that_is_no_finite_number_is_named(sample):
         compute_capacity_score([1.0, sample, 1.0])
 
 
-@pytest.mark.parametrize("factor", [0.0, -0.1, 1.01, math.nan, math.inf])
+@pytest.mark.parametrize("sample", [10**400, -(10**400)])
+def test_sample_that_no_float_holds_is_named(sample):
+    with pytest.raises(ValueError, match=r"metrics_history\[1\] is too large"):
+        compute_capacity_score([1.0, sample])
+
+
+@pytest.mark.parametrize("history", [[1e308, 1e308], [-1e308] * 3])
+def test_sum_that_no_float_holds_is_an_error(history):
+    with pytest.raises(ValueError, match="metrics_history has samples that are too large to be added"):
+        compute_capacity_score(history)
+
+
+@pytest.mark.parametrize("history", [None, 5, 0.5])
+def test_history_that_is_no_list_is_an_error(history):
+    with pytest.raises(ValueError, match=rf"metrics_history is {history}: give a list of samples"):
+        compute_capacity_score(history)
+
+
+def test_numbers_of_every_kind_count_as_their_value():
+    kinds: list[Any] = [Decimal("0.5"), Fraction(1, 2), np.float32(0.5), True, False]
+    assert compute_capacity_score(kinds, 1) == pytest.approx((3 * 0.5 + 1 + 0) / 5)
+    factors: list[Any] = [Decimal("0.5"), Fraction(1, 2), np.float32(0.5)]
+    for factor in factors:
+        assert compute_capacity_score([4.0, 1.0], factor) == pytest.approx((0.5 * 4 + 1) / 1.5)
+
+
+@pytest.mark.parametrize("factor", [0.0, -0.1, 1.01, math.nan, math.inf, "0.9", None, [0.9], np.array([0.9, 0.9]), 10**400])
 def test_factor_out_of_range_is_an_error(factor):
-    with pytest.raises(ValueError, match=r"decay_factor is .*: write a number greater than 0 and at most 1"):
+    with pytest.raises(ValueError, match=r"decay_factor is (.|\n)*: write a number greater than 0 and at most 1"):
         compute_capacity_score([1.0], factor)
 
 

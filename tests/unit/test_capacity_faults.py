@@ -1,8 +1,11 @@
 import pytest
 
 from pyscheduler.core.capacity.capacity import Capacity, Opinion
+from pyscheduler.core.capacity.config import CapacityConfig, FaultConfig
 from pyscheduler.core.capacity.quantities import Quantity
 from pyscheduler.core.capacity.states import State
+from pyscheduler.readers.cards.catalogue import catalogue
+from pyscheduler.readers.cards.polls import polls_of_text
 from tests.polls import IDLE, START, STEP, Values, cards_of, poll_of
 
 CARDS = cards_of(4)
@@ -12,8 +15,8 @@ BAD, GOOD = CARDS[0], CARDS[1]
 class Fleet:
     """Four cards; the first may be bad."""
 
-    def __init__(self):
-        self.capacity = Capacity()
+    def __init__(self, config=None):
+        self.capacity = Capacity(config)
         self.at = START - STEP
 
     def see(self, polls=1, complete=True, opinions=None, **first):
@@ -22,6 +25,12 @@ class Fleet:
             values: dict[Quantity, Values] = {Quantity[name]: [value, None, None, None] for name, value in first.items()}
             self.capacity.observe(poll_of(CARDS, self.at, {**IDLE, **values}, complete=complete), opinions=opinions)
         return self.card(BAD)
+
+    def lose(self, polls):
+        """See the others alone."""
+        for _ in range(polls):
+            self.at += STEP
+            self.capacity.observe(poll_of(CARDS[1:], self.at, IDLE))
 
     def card(self, key):
         return self.capacity.table(self.at).card(key)
@@ -36,10 +45,28 @@ def test_event_takes_the_card_out_at_the_next_poll(name):
     assert not fleet.card(GOOD).excluded
 
 
-def test_counter_that_appears_with_its_first_event_counts_from_zero():
+def exported(fleet, lines):
+    """Let the fleet see what an exporter serves: the clock of a card, and these lines."""
+    fleet.at += STEP
+    labels = 'UUID="GPU-0",Hostname="n0"'
+    text = f"DCGM_FI_DEV_SM_CLOCK{{{labels}}} 345\n" + "".join(f"{line.replace('{', f'{{{labels},')}\n" for line in lines)
+    for poll in polls_of_text(text, catalogue(), fleet.at).polls:
+        fleet.capacity.observe(poll)
+    return fleet.card(BAD)
+
+
+@pytest.mark.parametrize("line", ['DCGM_EXP_XID_ERRORS_TOTAL{xid="79"} 1', "DCGM_FI_DEV_XID_ERRORS{} 79"])
+def test_series_that_appears_with_its_first_event_counts_from_zero(line):
     fleet = Fleet()
-    fleet.see()
-    assert fleet.see(XID_FATAL=1).state is State.FAILED
+    assert exported(fleet, []).health == 1
+    assert exported(fleet, [line]).state is State.FAILED
+
+
+def test_counter_that_is_exported_from_now_on_may_be_old():
+    fleet = Fleet()
+    exported(fleet, [])
+    assert exported(fleet, ["DCGM_FI_DEV_ECC_DBE_VOL_TOTAL{} 3"]).health == 1
+    assert exported(fleet, ["DCGM_FI_DEV_ECC_DBE_VOL_TOTAL{} 4"]).state is State.FAILED
 
 
 def test_counter_that_appears_after_incomplete_polls_may_be_old():
@@ -79,6 +106,36 @@ def test_state_that_is_bad_lasts_as_long_as_it_is_reported(name, bad, good):
     assert fleet.see(10, **{name: good}).state is State.HEALTHY
 
 
+@pytest.mark.parametrize(("name", "bad"), [("HEALTH", 0), ("REMAP_FAILED", 1)])
+def test_state_that_is_bad_ends_when_the_card_is_reported_without_it(name, bad):
+    fleet = Fleet()
+    fleet.see(3, **{name: bad})
+    assert fleet.see(5).health == 0, "one scrape may have missed it"
+    assert fleet.see(20, complete=False).health == 0, "of what is absent there nothing follows"
+    assert fleet.see(20).state is State.HEALTHY
+
+
+def test_known_bad_stays_bad_while_nothing_is_heard_of_the_card():
+    fleet = Fleet()
+    fleet.see(3, HEALTH=0)
+    fleet.lose(400)
+    assert fleet.card(BAD).state is State.FAILED
+
+
+def test_health_of_an_hour_ago_says_nothing_of_a_card_that_is_silent():
+    fleet = Fleet()
+    for count in (0, 1, 0):
+        fleet.see(HEALTH=1, XID_FATAL=count)
+    fleet.lose(200)
+    assert fleet.card(BAD).health == 0
+
+
+def test_warning_is_worth_what_the_configuration_says():
+    fleet = Fleet(CapacityConfig(faults=FaultConfig(warning=0.7)))
+    fleet.see(HEALTH=0.5)
+    assert fleet.card(BAD).health == 0.7
+
+
 def test_warning_is_no_reason_to_keep_a_card_out():
     assert Fleet().see(20, HEALTH=0.8).health == 0.8
     fleet = Fleet()
@@ -93,6 +150,14 @@ def test_event_lasts_until_the_driver_was_loaded_anew():
     fleet.see(XID_FATAL=0, ENERGY_J=10)
     assert fleet.card(BAD).excluded
     assert fleet.see(12, XID_FATAL=0, ENERGY_J=20).state is State.HEALTHY
+
+
+def test_counter_of_energy_that_falls_a_little_is_no_driver_that_was_loaded_anew():
+    fleet = Fleet()
+    fleet.see(XID_FATAL=0, ENERGY_J=5e6)
+    fleet.see(XID_FATAL=1, ENERGY_J=5e6 + 1)
+    fleet.see(20, XID_FATAL=1, ENERGY_J=5e6)
+    assert fleet.see(20, XID_FATAL=1, ENERGY_J=6e6).state is State.FAILED
 
 
 def test_exporter_that_was_started_anew_says_nothing_of_the_card_unless_its_health_passes_for_an_hour():

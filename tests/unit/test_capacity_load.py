@@ -1,4 +1,5 @@
-import numpy as np
+from dataclasses import replace
+
 import pytest
 
 from pyscheduler.core.capacity.capacity import Capacity
@@ -118,12 +119,54 @@ def test_idle_profiler_is_not_dead():
     assert table.available[0] == 1
 
 
+def unlimited(card, powers):
+    """Let a card whose power limit is not known work at these powers."""
+    for power in powers:
+        card.at += STEP
+        poll = poll_of(CARDS, card.at, work(POWER_W=power))
+        card.capacity.observe(replace(poll, facts=()))
+
+
 def test_without_a_power_limit_the_highest_power_seen_stands_in():
     card = One()
-    cards = cards_of(1)
-    for step, power in enumerate([600.0] * 5 + [200.0] * 5):
-        poll = poll_of(cards, START + step * STEP, work(POWER_W=power))
-        poll = type(poll)(poll.at, True, cards, poll.samples)
-        card.capacity.observe(poll)
-    assert np.isfinite(card.capacity.table(START).reasons.rows.busy_s[0])
+    unlimited(card, [600.0] * 5 + [200.0] * 5)
     assert card.busy_s == 120
+
+
+def test_false_power_keeps_no_card_from_being_busy():
+    card = One()
+    unlimited(card, [600.0, 600.0, 10_000.0, *[600.0] * 10])
+    assert card.busy_s == 12 * STEP
+
+
+def test_power_that_is_no_longer_allowed_is_forgotten_in_time():
+    card = One()
+    unlimited(card, [700.0] * 5 + [275.0] * 5)
+    assert card.busy_s == 4 * STEP
+    # Five hours of work; a card that may draw a little more than before is busy at once.
+    unlimited(card, [275.0] * 600)
+    assert card.busy_s > 10 * STEP
+
+
+def test_rest_makes_no_power_the_highest():
+    card = One()
+    unlimited(card, [700.0] * 5)
+    card.see(IDLE, 600)
+    before = card.busy_s
+    unlimited(card, [200.0] * 5)
+    assert card.busy_s == before
+
+
+def test_idle_bit_whose_series_has_ended_keeps_no_card_from_being_busy():
+    card = One()
+    card.see(IDLE | {Quantity.CLOCK_REASONS: 1}, 3)
+    card.see(work(), 20)
+    assert card.busy_s > 0
+
+
+def test_profile_whose_series_has_ended_hides_no_dead_one():
+    card = One()
+    card.see(work(SM_ACTIVE=0.9, UTILIZATION=1.0), 3)
+    dead = work(SM_ACTIVE=0.0, TENSOR_ACTIVE=0.0, DRAM_ACTIVE=0.0, UTILIZATION=1.0)
+    table = card.see(without(dead, "ENGINE_ACTIVE"), 30)
+    assert table.available[0] == pytest.approx(0.0)

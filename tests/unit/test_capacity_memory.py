@@ -1,9 +1,12 @@
+import dataclasses
 import json
+from itertools import product
 
 import numpy as np
 import pytest
 
 from pyscheduler.core.capacity.capacity import Capacity
+from pyscheduler.core.capacity.config import CapacityConfig, SpeedConfig
 from pyscheduler.core.capacity.states import State
 from tests.polls import IDLE, START, STEP, cards_of, poll_of, work
 
@@ -80,6 +83,116 @@ def test_card_that_comes_back_is_remembered_from_where_it_is():
     assert capacity.memory()["cards"]["GPU-0"]["seen"] == round(START + 2 * STEP)
 
 
+# An hour stands for four minutes.
+QUICK = CapacityConfig(
+    speed=SpeedConfig(
+        **{
+            field.name: getattr(SpeedConfig(), field.name) / 15
+            for field in dataclasses.fields(SpeedConfig)
+            if field.name.endswith(("half_life_s", "busy_s"))
+        },
+        like_load_s=120.0,
+        refresh_s=60.0,
+    )
+)
+
+
+class Falling:
+    """A fleet at work whose first card falls behind what it was."""
+
+    def __init__(self):
+        self.cards = cards_of(COUNT)
+        self.capacity = Capacity(QUICK)
+        self.at = START
+        self.see(1.0, 60)
+
+    def see(self, ratio, polls):
+        pods = dict.fromkeys(self.cards, "the same")
+        for _ in range(polls):
+            self.at += STEP
+            self.capacity.observe(poll_of(self.cards, self.at, work([1.7e9 * ratio, *[1.7e9] * (COUNT - 1)])), pods)
+        return self.capacity.table(self.at).card(self.cards[0])
+
+    def restart(self, without=()):
+        memory = json.loads(json.dumps(self.capacity.memory()))
+        for entry, name in product(memory["cards"].values(), without):
+            entry.pop(name, None)
+        self.capacity = Capacity(QUICK)
+        self.capacity.restore(memory)
+
+
+def test_card_that_is_slower_than_it_was_stays_out_over_a_restart_while_it_works():
+    fleet = Falling()
+    assert fleet.see(0.92, 32).state is State.DEGRADED
+    fleet.restart()
+    assert fleet.see(0.92, 60).state is State.DEGRADED
+
+
+def test_drop_of_before_a_restart_is_found_after_it():
+    fleet = Falling()
+    assert not fleet.see(0.90, 4).excluded
+    fleet.restart()
+    assert fleet.see(0.90, 60).state is State.DEGRADED
+
+
+def test_memory_that_lacks_whether_a_card_was_slower_is_read():
+    fleet = Falling()
+    fleet.see(0.92, 32)
+    fleet.restart(without=["slower", "pods", "lately", "xids", "dbes", "energy"])
+    assert fleet.see(0.92, 1).state is State.DEGRADED
+
+
+@pytest.mark.parametrize("name", ["XID_FATAL", "ECC_DBE"])
+@pytest.mark.parametrize(("before", "after", "failed"), [(0, 1, True), (2, 3, True), (2, 2, False), (2, 0, False), (2, 1, True)])
+def test_event_that_came_while_nobody_looked_is_one(name, before, after, failed):
+    cards = cards_of(2)
+    capacity = Capacity()
+    for step in range(3):
+        capacity.observe(poll_of(cards, START + step * STEP, IDLE | work(**{name: float(before)})))
+    day = START + 86400
+    table = restarted(capacity.memory(), cards, day, IDLE | work(**{name: [float(after), None]})).table(day)
+    assert table.state.tolist() == [State.FAILED if failed else State.HEALTHY, State.HEALTHY]
+
+
+@pytest.mark.parametrize(("before", "after", "failed"), [(0, 79, True), (31, 79, True), (79, 79, False), (0, 31, False)])
+def test_code_that_came_while_nobody_looked_is_an_event(before, after, failed):
+    cards = cards_of(1)
+    capacity = Capacity()
+    capacity.observe(poll_of(cards, START, IDLE | work(LAST_XID=float(before))))
+    day = START + 86400
+    table = restarted(capacity.memory(), cards, day, IDLE | work(LAST_XID=float(after))).table(day)
+    assert bool(table.excluded[0]) is failed
+
+
+def test_driver_that_was_loaded_anew_while_nobody_looked_ends_an_event():
+    cards = cards_of(2)
+    capacity = Capacity()
+    for step in range(3):
+        capacity.observe(poll_of(cards, START + step * STEP, IDLE | work(XID_FATAL=float(step > 0), ENERGY_J=5e6 + step)))
+    day = START + 86400
+    values = IDLE | work(XID_FATAL=[0.0, 1.0], ENERGY_J=[1e3, 6e6])
+    assert restarted(capacity.memory(), cards, day, values).table(day).health.tolist() == [1, 0]
+
+
+def test_counters_remembered_from_a_clock_that_was_wrong_are_compared_all_the_same():
+    cards = cards_of(1)
+    capacity = Capacity()
+    capacity.observe(poll_of(cards, START + 86400, IDLE | work(XID_FATAL=0.0)))
+    capacity = restarted(capacity.memory(), cards, START, IDLE | work(XID_FATAL=0.0))
+    for step in range(1, 22):
+        capacity.observe(poll_of(cards, START + step * STEP, IDLE | work(XID_FATAL=1.0)))
+    assert capacity.table(START + 21 * STEP).excluded.all()
+
+
+def test_card_that_moves_takes_its_counters_along():
+    cards = cards_of(1)
+    capacity = Capacity()
+    capacity.observe(poll_of(cards, START, IDLE | work(ECC_DBE=0.0)))
+    moved = [cards[0]._replace(node="other")]
+    capacity.observe(poll_of(moved, START + STEP, IDLE | work(ECC_DBE=1.0)))
+    assert capacity.table(START + STEP).state.tolist() == [State.HEALTHY, State.FAILED]
+
+
 def test_fault_is_remembered():
     cards = cards_of(2)
     capacity = Capacity()
@@ -121,7 +234,9 @@ def test_memory_is_bounded_however_many_loads_a_card_has_had():
     capacity = Capacity()
     draw = np.random.default_rng(3)
     for step in range(500):
-        values = work(1.7e9, TENSOR_ACTIVE=float(draw.random()), DRAM_ACTIVE=float(draw.random()), TEMP_C=60.0, REMAP_FAILED=0.0)
+        loads = {"TENSOR_ACTIVE": float(draw.random()), "DRAM_ACTIVE": float(draw.random())}
+        counted = {"LAST_XID": 0.0, "XID_FATAL": 0.0, "ECC_DBE": 0.0, "ENERGY_J": 9.9e9 + step}
+        values = work(1.7e9, **loads, **counted, TEMP_C=60.0, REMAP_FAILED=0.0)
         capacity.observe(poll_of(cards, START + step * STEP, values))
     text = json.dumps(capacity.memory(), separators=(",", ":"))
     # 2,000 cards to a ConfigMap, which holds 1 MiB.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import pytest
@@ -53,9 +54,13 @@ class Fleet:
         assert found is not None
         return found
 
-    def restarted(self) -> Fleet:
+    def restarted(self, without: Sequence[str] = ()) -> Fleet:
+        """Return the fleet after a restart; its memory lacks what it is to be `without`."""
+        memory = json.loads(json.dumps(self.capacity.memory()))
+        for entry, name in product(memory["cards"].values(), without):
+            entry.pop(name, None)
         capacity = Capacity()
-        capacity.restore(json.loads(json.dumps(self.capacity.memory())))
+        capacity.restore(memory)
         again = Fleet(capacity, self.at)
         again.repaired_at = self.repaired_at
         return again
@@ -98,6 +103,24 @@ def test_counter_that_stands_is_no_fault_after_a_restart() -> None:
     assert again.first(XID_FATAL=2).excluded
 
 
+@pytest.mark.parametrize("name", ["XID_FATAL", "ECC_DBE", "LAST_XID"])
+@pytest.mark.parametrize("told_late", [False, True])
+def test_event_of_while_nobody_looked_may_be_of_before_a_repair_of_that_time(name: str, *, told_late: bool) -> None:
+    fleet = Fleet()
+    fleet.first(3, **{name: 0})
+    before = fleet.at - 1
+    again, unrepaired = fleet.restarted(), fleet.restarted()
+    for one in (again, unrepaired):
+        one.at += 86400
+    unrepaired.repaired_at = before
+    assert unrepaired.first(3, **{name: 48}).excluded
+    if told_late:
+        assert again.first(3, **{name: 48}).excluded
+    again.repaired_at = before + 7200
+    assert again.first(3, **{name: 48}).excluded is False
+    assert again.first(**{name: 79}).excluded
+
+
 def test_fault_after_the_time_of_the_repair_stays_though_it_is_told_later() -> None:
     fleet = Fleet()
     fleet.first(XID_FATAL=0)
@@ -111,10 +134,9 @@ def test_fault_after_the_time_of_the_repair_stays_though_it_is_told_later() -> N
 def test_bad_report_of_before_counts_no_more_and_one_of_now_does(name: str, bad: float) -> None:
     silent, loud = Fleet(), Fleet()
     for fleet in (silent, loud):
-        fleet.first(3, **{name: bad})
-        assert fleet.rest(20).state is State.FAILED
+        assert fleet.first(20, **{name: bad}).state is State.FAILED
         fleet.repaired_at = fleet.at
-    assert silent.rest(20).state is State.HEALTHY
+    assert silent.rest().state is State.HEALTHY
     assert loud.first(5, **{name: bad}).state is State.FAILED
 
 
@@ -239,16 +261,20 @@ def test_repair_that_is_still_to_come_waits() -> None:
 
 def test_polls_of_the_past_that_are_made_up_for_after_a_restart_do_not_undo_a_repair() -> None:
     fleet = Fleet()
-    fleet.first(XID_FATAL=0)
+    fleet.first(XID_FATAL=0, HEALTH=1)
     begun = fleet.at
-    fleet.first(3, XID_FATAL=1)
+    fleet.first(3, XID_FATAL=1, HEALTH=0)
     fleet.repaired_at = fleet.at + 1
-    fleet.first(3, XID_FATAL=1)
-    again = fleet.restarted()
-    again.at = begun - STEP
-    again.first(XID_FATAL=0)
-    assert again.first(3, XID_FATAL=1).excluded, "this is of before the repair"
-    assert again.first(3, XID_FATAL=1).excluded is False
+    fleet.first(3, XID_FATAL=1, HEALTH=1)
+    remembered = fleet.capacity.memory()
+    assert remembered["cards"][BAD.uuid]["xids"] == 1
+    again, forgetful = fleet.restarted(), fleet.restarted(without=["xids"])
+    for one in (again, forgetful):
+        one.at = begun - STEP
+        one.first(XID_FATAL=0, HEALTH=1)
+        seen = one.first(3, XID_FATAL=1, HEALTH=0)
+        assert (seen.excluded, seen.evidence) == (True, "its health check does not pass"), "this is of before the repair"
+        assert one.first(3, XID_FATAL=1, HEALTH=1).excluded is False
 
 
 def test_memory_of_before_there_were_repairs_is_read(slow_memory: tuple[dict[str, Any], float]) -> None:

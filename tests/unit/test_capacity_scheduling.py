@@ -33,6 +33,10 @@ def excluded(on: str, cards: dict[int, str], kind: str = BOX) -> NodeCards:
     return NodeCards({handle(on, gpu, kind): why for gpu, why in cards.items()})
 
 
+def scores(on: str, cards: dict[int, float], kind: str = BOX) -> NodeCards:
+    return NodeCards(scores={handle(on, gpu, kind): score for gpu, score in cards.items()})
+
+
 def speeds(on: str, cards: dict[int, float], kind: str = BOX) -> NodeCards:
     return NodeCards(speeds={handle(on, gpu, kind): speed for gpu, speed in cards.items()})
 
@@ -159,7 +163,7 @@ class TestLeftOut:
 
     def test_handles_that_the_node_does_not_have_are_passed_over(self):
         plan = planner(node("a"))
-        plan.cluster.set_cards("a", NodeCards({"GPU-gone": "faulty"}, {"GPU-gone": 0.5}), 0.0)
+        plan.cluster.set_cards("a", NodeCards({"GPU-gone": "faulty"}, {"GPU-gone": 0.5}, {"GPU-gone": 0.5}), 0.0)
         assert plan.cluster.state(0).free == 8
         assert plan.cluster.state(0).facts.cards == NO_CARDS
 
@@ -194,27 +198,27 @@ class TestCapacitySetting:
         assert {made.place(each) for each in pods} == {"a", "b"}
 
 
-class TestSpeed:
-    """Of nodes that are alike in links the faster cards come first."""
+class TestRanks:
+    """Of nodes that are alike in links the better cards come first."""
 
     def test_between_nodes_the_slowest_card_that_would_be_given_decides_before_tightness(self):
         plan = planner(node("a"), node("b"))
         hold(plan, "a", 0, 1)
         assert candidates(plan, asks("p", 6)) == ["a", "b"]
-        plan.cluster.set_cards("a", speeds("a", {7: 0.9}), 0.0)
+        plan.cluster.set_cards("a", scores("a", {7: 0.9}), 0.0)
         assert candidates(plan, asks("p", 6)) == ["b", "a"]
         # The slow one is not among five.
         assert candidates(plan, asks("p", 5)) == ["a", "b"]
 
     def test_links_come_before_speed(self):
         plan = planner(node("slow", "hgx-h100"), node("fast", "hgx-a100"))
-        plan.cluster.set_cards("slow", speeds("slow", dict.fromkeys(range(8), 0.8)), 0.0)
+        plan.cluster.set_cards("slow", scores("slow", dict.fromkeys(range(8), 0.8)), 0.0)
         assert candidates(plan, asks("p", 8)) == ["slow", "fast"]
 
     def test_less_than_a_step_does_not_count(self):
         plan = planner(node("a"), node("b"))
         hold(plan, "a", 0)
-        plan.cluster.set_cards("a", speeds("a", dict.fromkeys(range(8), 0.96)), 0.0)
+        plan.cluster.set_cards("a", scores("a", dict.fromkeys(range(8), 0.96)), 0.0)
         assert candidates(plan, asks("p", 1)) == ["a", "b"]
         assert plan.cluster.state(0).facts.cards == NO_CARDS
 
@@ -226,18 +230,20 @@ class TestSpeed:
         plan = Planner(cluster, version="test")
         plan.resync(attempt(1), (), 0.0)
         hold(plan, "a", 0)
-        cluster.set_cards("a", speeds("a", dict.fromkeys(range(8), 0.92)), 0.0)
+        cluster.set_cards("a", scores("a", dict.fromkeys(range(8), 0.92)), 0.0)
         assert candidates(plan, asks("p", 1))[0] == first
 
-    def test_ahead_of_its_peers_is_as_good_as_they_are(self):
+    @pytest.mark.parametrize("speed", [0.7, 1.2])
+    def test_a_speed_ranks_nobody(self, speed: float):
         plan = planner(node("a"), node("b"))
         hold(plan, "a", 0)
-        plan.cluster.set_cards("b", speeds("b", dict.fromkeys(range(8), 1.2)), 0.0)
+        plan.cluster.set_cards("a", speeds("a", dict.fromkeys(range(8), speed)), 0.0)
         assert candidates(plan, asks("p", 1)) == ["a", "b"]
+        assert plan.cluster.state(0).facts.cards == NO_CARDS
 
     def test_inside_a_node_sets_of_equal_links_take_the_faster_cards(self):
         plan = planner(node("a"))
-        plan.cluster.set_cards("a", speeds("a", {0: 0.8, 1: 0.9, 2: 0.9, 3: 0.9}), 0.0)
+        plan.cluster.set_cards("a", scores("a", {0: 0.8, 1: 0.9, 2: 0.9, 3: 0.9}), 0.0)
         given = [gpus_of(reserved(plan, asks(f"p{i}", 2), "a")) for i in range(3)]
         assert {each for some in given[:2] for each in some} == set(uuids(BOX, "a", 4, 5, 6, 7))
         assert handle("a", 0) not in given[2]
@@ -247,7 +253,7 @@ class TestSpeed:
         hold(plan, "a", 0, kind="dgx-1v")
         best = gpus_of(reserved(plan, asks("p", 4), "a"))
         plan.unreserve(attempt(2), PodUid("p"), bound_unknown=False, now=1.0)
-        plan.cluster.set_cards("a", NodeCards(speeds=dict.fromkeys(best, 0.7)), 0.0)
+        plan.cluster.set_cards("a", NodeCards(scores=dict.fromkeys(best, 0.7)), 0.0)
         assert gpus_of(reserved(plan, asks("p", 4), "a", 3)) == best
 
     def test_groups_go_where_the_slowest_card_is_fastest(self):
@@ -257,20 +263,30 @@ class TestSpeed:
         assert isinstance(found, Selection)
         first = {each.node for each in found.pods}
         slow = made.planner.cluster.table.names[min(first)]
-        made.planner.cluster.set_cards(slow, speeds(slow, {3: 0.9}), 0.0)
+        made.planner.cluster.set_cards(slow, scores(slow, {3: 0.9}), 0.0)
         found = select(made.planner.cluster, Job(2, 8))
         assert isinstance(found, Selection)
         assert {each.node for each in found.pods} == {0, 1, 2, 3} - first
         # A nearer level comes before speed.
         other = made.planner.cluster.table.names[min({0, 1, 2, 3} - first)]
-        made.planner.cluster.set_cards(other, speeds(other, {3: 0.8}), 0.0)
+        made.planner.cluster.set_cards(other, scores(other, {3: 0.8}), 0.0)
         found = select(made.planner.cluster, Job(2, 8))
         assert isinstance(found, Selection)
         assert {each.node for each in found.pods} == first
 
+    @pytest.mark.parametrize("pods", range(2, 13))
+    def test_of_many_steps_groups_take_no_more_than_they_need(self, pods: int):
+        made = shim("n0")
+        for step in range(12):
+            made.planner.cluster.observe_node(node(f"n{step}"), 0.0)
+            made.planner.cluster.set_cards(f"n{step}", scores(f"n{step}", {step % 8: 1 - 0.05 * step}), 0.0)
+        found = select(made.planner.cluster, Job(pods, 8))
+        assert isinstance(found, Selection)
+        assert {each.node for each in found.pods} == set(range(pods))
+
     def test_groups_take_the_faster_cards_of_a_node(self):
         made = shim("a")
-        made.planner.cluster.set_cards("a", speeds("a", {0: 0.9, 1: 0.8, 2: 0.9, 3: 0.9}), 0.0)
+        made.planner.cluster.set_cards("a", scores("a", {0: 0.9, 1: 0.8, 2: 0.9, 3: 0.9}), 0.0)
         found = select(made.planner.cluster, Job(2, 2))
         assert isinstance(found, Selection)
         assert sum(each.mask for each in found.pods) == 0b11110000
@@ -282,15 +298,15 @@ class TestSpeed:
         plan = planner(node("a"), node("b"))
         hold(plan, "a", 0)
         hold(plan, "b", 0)
-        plan.cluster.set_cards("a", speeds("a", {0: 0.7, 1: 0.97}), 0.0)
+        plan.cluster.set_cards("a", scores("a", {0: 0.7, 1: 0.97}), 0.0)
         assert plan.cluster.state(0).kind == plan.cluster.state(1).kind
-        plan.cluster.set_cards("a", speeds("a", {1: 0.9}), 0.0)
+        plan.cluster.set_cards("a", scores("a", {1: 0.9}), 0.0)
         assert plan.cluster.state(0).kind != plan.cluster.state(1).kind
 
     def test_steps_are_whole_whatever_floats_say(self):
         box = machine(BOX, "a")
-        for tenths, steps in ((1.0, 0), (0.95, 1), (0.9, 2), (0.85, 3), (0.7, 6), (1.2, 0)):
-            cards = cards_of(box, speeds("a", dict.fromkeys(range(8), tenths)), 1.0)
+        for tenths, steps in ((1.0, 0), (0.95, 1), (0.9, 2), (0.85, 3), (0.7, 6), (0.0, 20)):
+            cards = cards_of(box, scores("a", dict.fromkeys(range(8), tenths)), 1.0)
             assert cards.pace(0xFF) == steps, tenths
 
 
@@ -366,7 +382,7 @@ class TestRecovery:
         plan.cluster.set_cards("a", excluded("a", SICK), 0.0)
         assert judged(plan, asks("p", 8)).verdict.code is Code.UNRESOLVABLE
         plan.wake(2.0)
-        plan.cluster.set_cards("a", NodeCards(speeds={handle("a", 0): 0.97}), 3.0)
+        plan.cluster.set_cards("a", NodeCards(scores={handle("a", 0): 0.97}), 3.0)
         assert plan.wake(3.0) == (frozenset({"freed"}), [PodUid("p")])
 
     def test_a_group_avoids_the_node_and_comes_back(self):
@@ -450,7 +466,7 @@ class TestTold:
 
     def test_on_the_binding_its_slowest_card(self):
         plan = planner(node("a"), node("b"))
-        plan.cluster.set_cards("a", speeds("a", {0: 0.9312, 1: 1.04}), 0.0)
+        plan.cluster.set_cards("a", replace(speeds("a", {0: 0.9312, 1: 1.04}), scores={handle("a", 1): 0.4}), 0.0)
         assert reserved(plan, asks("p", 8), "a")["pyscheduler.io/relative-speed"] == "0.931"
         assert "pyscheduler.io/relative-speed" not in reserved(plan, asks("q", 8), "b")
 

@@ -83,7 +83,19 @@ def test_slow_card_ranks_behind_its_peers_even_if_it_is_handed_out():
     fleet = Fleet(12)
     fleet.see(clocks_of(1.7e9 * 0.91), 6 * HOUR)
     assert not fleet.card().excluded
-    assert fleet.card().score < 0.75 * min(fleet.card(index).score for index in range(1, 12))
+    assert fleet.card().score == pytest.approx(0.91 * fleet.card(1).score, abs=0.002)
+    fleet.see(clocks_of(1.7e9 * 1.1), 24 * HOUR)
+    assert fleet.card().score == fleet.card(1).score, "nobody chases a card that is ahead"
+
+
+def test_drop_against_its_own_history_ranks_a_card_behind_even_if_it_is_handed_out():
+    fleet = Fleet(12)
+    fleet.see(clocks_of(1.7e9 * 1.05), 12 * HOUR)
+    fleet.see(1.7e9, 12 * HOUR)
+    card = fleet.card()
+    assert not card.excluded
+    assert card.relative_speed == pytest.approx(1.0, abs=0.02)
+    assert card.score == pytest.approx(1 / 1.05, abs=0.01)
 
 
 def test_wide_spread_of_a_model_lowers_its_cut():

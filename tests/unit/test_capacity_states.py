@@ -15,11 +15,13 @@ class One:
         self.states = States(1)
         self.at = 0.0
 
-    def see(self, speed, polls=1, *, health=1.0, fresh=True, worked=True, unknown=False):
+    def see(self, speed, polls=1, *, health=1.0, said=1.0, fresh=True, worked=True, unknown=False):
         for _ in range(polls):
             self.at += 30.0
+            h, i, word = (np.array([value]) for value in (health, speed, said))
             seen, busy, silent = (np.array([mark]) for mark in (fresh, worked and fresh, unknown))
-            self.states.step(np.array([health]), np.array([speed]), seen, busy, silent, 30.0, CONFIG, self.at)
+            seconds = (30.0 if fresh else 0.0, 30.0)
+            self.states.step(h, i, word, seen, busy, silent, seconds, CONFIG, self.at)
         return State(int(self.states.state[0]))
 
     @property
@@ -64,7 +66,8 @@ def test_too_few_samples_are_no_proof():
     card.see(1.0)
     card.see(0.5)
     sparse = CapacityConfig(window_s=30.0)
-    card.states.step(np.array([1.0]), np.array([0.5]), np.array([True]), np.array([True]), np.array([False]), 60.0, sparse, 90.0)
+    good, yes, no = np.array([1.0]), np.array([True]), np.array([False])
+    card.states.step(good, np.array([0.5]), good, yes, yes, no, (60.0, 60.0), sparse, 90.0)
     assert not card.excluded
 
 
@@ -146,6 +149,77 @@ def test_flapping_for_a_day_changes_little():
         card.see(speed)
     assert without == 144
     assert card.changes <= 30
+
+
+def test_word_that_is_taken_back_is_forgotten_by_the_clock_and_needs_no_probation():
+    card = One()
+    assert card.see(1.0, 5, said=0.5, fresh=False) is State.DEGRADED
+    assert card.see(1.0, 9, fresh=False) is State.DEGRADED
+    assert card.see(1.0, fresh=False) is State.UNKNOWN
+    assert card.see(1.0) is State.HEALTHY
+
+
+def test_word_on_a_slow_card_does_not_heal_it():
+    card = degraded()
+    assert card.see(0.5, said=0.0, fresh=False) is State.FAILED
+    assert card.see(0.5, 10, fresh=False) is State.DEGRADED
+    assert card.see(0.8, 10 * HOUR, worked=False) is State.DEGRADED
+    assert card.see(0.8, 10) is State.PROBATION
+
+
+def test_card_that_became_slow_while_it_had_failed_is_degraded_then():
+    card = One()
+    card.see(1.0)
+    card.see(0.5, health=0.0)
+    assert card.see(0.5, 10) is State.DEGRADED
+    assert card.see(0.8, 10 * HOUR, worked=False) is State.DEGRADED
+
+
+def test_card_that_is_reported_and_then_measured_as_bad_waits_for_samples():
+    card = One()
+    card.see(1.0, said=0.0)
+    card.see(1.0, said=0.0, health=0.0)
+    assert card.see(1.0, HOUR, fresh=False) is State.FAILED
+    assert card.see(1.0, 10) is State.UNKNOWN
+
+
+def test_doubt_of_others_and_of_the_clock_count_together():
+    card = One()
+    card.see(1.0)
+    assert card.see(0.75, 5, said=0.8) is State.DEGRADED
+    assert card.see(0.75, 100, said=0.9) is State.DEGRADED
+    assert card.see(0.75, 10) is State.UNKNOWN
+
+
+def timer(card):
+    """Return how far the timer of the card is, and where it ends."""
+    return tuple(float(values[0]) for values in card.states.timers(CONFIG))
+
+
+def test_timers_say_how_long_and_of_how_long():
+    card = One()
+    card.see(1.0)
+    assert np.isnan(timer(card)).all()
+    card.see(0.5, 3)
+    assert timer(card) == (60, 120)
+    card.see(0.5, 2)
+    assert timer(card) == (0, 300)
+    card.see(0.8, 4)
+    assert timer(card) == (120, 300)
+    card.see(0.8, 6)
+    assert timer(card) == (0, 1800)
+    card.see(0.8, 2)
+    assert timer(card) == (60, 1800)
+    card.see(0.5, 2)
+    assert timer(card) == (60, 120)
+
+
+def test_timer_of_a_card_that_has_failed_counts_since_it_no_longer_does():
+    card = One()
+    card.see(1.0, health=0.0)
+    assert timer(card) == (0, 300)
+    card.see(1.0, 2)
+    assert timer(card) == (60, 300)
 
 
 def test_since_is_the_time_of_the_change():

@@ -29,7 +29,6 @@ MI = 'gpu_id="3",gpu_uuid="0c1d-77",serial_number="S7",gpu_partition_id="0",gpu_
 OLD_DUMP = f"""
 # TYPE DCGM_FI_DEV_SM_CLOCK gauge
 DCGM_FI_DEV_SM_CLOCK{{{OLD}}} 1755
-DCGM_FI_DEV_MEM_CLOCK{{{OLD}}} 2619
 DCGM_FI_DEV_GPU_UTIL{{{OLD}}} 97
 DCGM_FI_DEV_POWER_USAGE{{{OLD}}} 612.5
 DCGM_FI_DEV_ENFORCED_POWER_LIMIT{{{OLD}}} 700
@@ -41,7 +40,6 @@ DCGM_FI_DEV_ROW_REMAP_FAILURE{{{OLD}}} 0
 """
 NEW_DUMP = f"""
 DCGM_FI_DEV_SM_CLOCK_HERTZ{{{NEW}}} 1.755e+09
-DCGM_FI_DEV_MEMORY_CLOCK_HERTZ{{{NEW}}} 2.619e+09
 DCGM_FI_DEV_GPU_UTIL_RATIO{{{NEW}}} 0.97
 DCGM_FI_DEV_BOARD_POWER_WATTS{{{NEW}}} 612.5
 DCGM_FI_DEV_BOARD_POWER_LIMIT_ENFORCED_WATTS{{{NEW}}} 700
@@ -81,7 +79,6 @@ def test_both_generations_of_dcgm_exporter_give_the_same(dump: str) -> None:
     assert found.polls[0].facts[0].power_limit_w == 700
     expected = {
         Quantity.SM_CLOCK_HZ: 1.755e9,
-        Quantity.MEM_CLOCK_HZ: 2.619e9,
         Quantity.UTILIZATION: 0.97,
         Quantity.POWER_W: 612.5,
         Quantity.FB_USED: 0.75,
@@ -110,7 +107,6 @@ pcie_max_speed{{{MI}}} 32
     assert found.polls[0].cards == [CardKey("a1", "0c1d-77")]
     expected = {
         Quantity.SM_CLOCK_HZ: 2.1e9,
-        Quantity.MEM_CLOCK_HZ: 1.3e9,
         Quantity.ENGINE_ACTIVE: 0.98,
         Quantity.UTILIZATION: 0.98,
         Quantity.FB_USED: 0.25,
@@ -179,7 +175,10 @@ def test_health_is_that_of_the_worst_watch() -> None:
         watches = (f'DCGM_EXP_GPU_HEALTH_STATUS{{health_watch="W{i}",{NEW}}} {r}\n' for i, r in enumerate(results))
         return only(read("".join(watches)), Quantity.HEALTH)
 
-    assert [health(0, 0), health(0, 10), health(10, 20, 0)] == [1.0, 0.8, 0.0]
+    good, warned, failed = health(0, 0), health(0, 10), health(10, 20, 0)
+    assert (good, failed) == (1.0, 0.0)
+    assert warned is not None
+    assert 0 < warned < 1
 
 
 def test_links_of_a_card_are_added_up() -> None:
@@ -320,7 +319,7 @@ def test_evidence_of_others_is_read_where_it_is_named() -> None:
 
 def test_every_quantity_has_a_source_or_is_made_by_others() -> None:
     named = {source.quantity for source in catalogue()}
-    assert set(Quantity) - named == {Quantity.EVIDENCE, Quantity.POWER_BRAKE_FRACTION}
+    assert set(Quantity) - named == {Quantity.EVIDENCE}
 
 
 def _result(*series: tuple[Mapping[str, str], Sequence[tuple[float, str]]]) -> list[dict[str, object]]:

@@ -125,6 +125,10 @@ BAD_LINES = [
     ('{"card": "GPU-x", "loads": [5]}', "GPU-x has loads of another form"),
     ('{"card": "GPU-x", "burdens": [[99, 1, 1]]}', "GPU-x has burdens of another form"),
     ('{"card": "GPU-x", "burdens": [[1, 1]]}', "GPU-x has burdens of another form"),
+    ('{"card": "GPU-x", "busy": -3600}', "GPU-x holds a number below 0"),
+    ('{"card": "GPU-x", "hold": -1}', "GPU-x holds a number below 0"),
+    ('{"card": "GPU-x", "loads": [[0, 1, -50, 1, 50, 1, 50]]}', "GPU-x holds a number below 0"),
+    ('{"card": "GPU-x", "burdens": [[1, 5, -30]]}', "GPU-x holds a number below 0"),
     ("[" * 100_000, "recursion"),
 ]
 
@@ -159,7 +163,18 @@ def test_shard_that_is_junk_costs_no_other(junk: bytes):
     memory = memory_of(3)
     found, problems = unpack({"junk": junk, **pack(memory)})
     assert found == memory
-    assert len(problems) == (1 if junk else 0)
+    assert len(problems) == 1
+
+
+def test_numbers_that_may_be_below_0_are_read():
+    card = {"lately": -1000, "loads": [[0, -1, 50, -1, 50, -1, 50]], "burdens": [[1, -5, 30]]}
+    assert unpack({FIRST: packed(VERSION, {"card": "GPU-1", **card})}) == ({**VERSION, "cards": {"GPU-1": card}}, [])
+
+
+def test_lines_before_a_version_are_told():
+    found, problems = unpack({FIRST: packed({"card": "GPU-1", **entry()}, VERSION, {"card": "GPU-2", **entry()})})
+    assert list(found["cards"]) == ["GPU-2"]
+    assert problems == [f"{FIRST}: line 1 is left out: no version stands before it"]
 
 
 def test_shard_of_another_version_is_told_and_not_read():
@@ -215,14 +230,14 @@ class Store:
         name = body["metadata"]["name"]
         self._go("create", name)
         if name in self.objects:
-            raise KubernetesError(f"{path} answered 409 (configmaps {name!r} already exists): retried")
+            raise KubernetesError(f"{path} answered 409 (configmaps {name!r} already exists): retried", 409)
         self._put(name, body)
 
     def put(self, path: str, body: Raw) -> None:
         self._go("update", path)
         there = self._found(path)
         if body["metadata"].get("resourceVersion", there["metadata"]["resourceVersion"]) != there["metadata"]["resourceVersion"]:
-            raise KubernetesError(f"{path} answered 409 (the object has been modified): retried")
+            raise KubernetesError(f"{path} answered 409 (the object has been modified): retried", 409)
         self._put(body["metadata"]["name"], body)
 
     def delete(self, path: str) -> None:
@@ -243,7 +258,7 @@ class Store:
     def _found(self, path: str) -> Raw:
         name = path.removeprefix(f"{PATH}/")
         if name not in self.objects:
-            raise KubernetesError(f"{path} answered 404 (configmaps {name!r} not found): retried")
+            raise KubernetesError(f"{path} answered 404 (configmaps {name!r} not found): retried", 404)
         return self.objects[name]
 
     def _put(self, name: str, body: Raw) -> None:
@@ -309,6 +324,18 @@ def test_config_map_is_ours_by_its_label_and_says_how_to_look_into_it():
     assert raw["metadata"]["labels"] == {"app.kubernetes.io/managed-by": "pyscheduler", LABEL: "true"}
     assert f"-n gpu {FIRST}" in raw["data"]["how-to-read"]
     assert lines_of(base64.b64decode(raw["binaryData"]["cards.jsonl.gz"])) == [VERSION, {"card": "GPU-1", **entry(1)}]
+
+
+@pytest.mark.parametrize("binary", [None, {}, {"cards.jsonl.gz": "no base64!"}], ids=["removed", "empty", "no base64"])
+def test_config_map_that_was_emptied_is_told_and_written_anew(binary: dict[str, str] | None):
+    setting = Setting()
+    setting.memory.load()
+    setting.memory.save(pack(SMALL))
+    setting.store.objects[FIRST]["binaryData"] = binary
+    next_one = Setting(setting.store)
+    assert unpack(next_one.memory.load())[1] == [f"{FIRST}: there is nothing in it: what was known of its cards is not read"]
+    next_one.memory.save(pack(SMALL))
+    assert setting.kept() == SMALL["cards"]
 
 
 def test_only_what_has_changed_is_written():

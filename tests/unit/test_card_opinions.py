@@ -55,6 +55,29 @@ def problems(raw: Raw) -> list[tuple[str, str]]:
     return [(finding.code, finding.message) for finding in ObjectReader((GPU,)).node(raw).findings]
 
 
+def documented(names: list[str | None], note: Any) -> Raw:
+    gpus = [{"id": f"GPU{index}", "uuid": name} if name else {"id": f"GPU{index}"} for index, name in enumerate(names)]
+    document = {"version": 1, "kind": "node", "gpus": gpus, "links": []}
+    return node(annotations={NOTE: json.dumps(note), "pyscheduler.io/topology": json.dumps(document)})
+
+
+BAD = {"value": 0, "reason": "bad"}
+
+
+@pytest.mark.parametrize("name", [ONE.lower(), ONE.removeprefix("GPU-"), ONE.upper()])
+def test_card_that_the_node_does_not_have_is_told_with_the_one_that_is_meant(name: str) -> None:
+    what = f'annotation {NOTE}: "{name}" is none of the cards of this node: write {ONE}'
+    assert problems(documented([TWO, ONE], {name: BAD, TWO: BAD, "*": BAD})) == [("evidence-unusable", what)]
+
+
+def test_card_that_is_like_none_of_the_node_is_told_and_nothing_where_cards_are_not_known() -> None:
+    note = {"GPU-x": {"repairedAt": "2026-05-01T12:00:00Z"}}
+    (told,) = problems(documented([TWO, ONE], note))
+    assert told[1].endswith(f'"GPU-x" is none of the cards of this node: write a UUID of its node document, such as {TWO}')
+    assert problems(documented([TWO, None], note)) == []
+    assert problems(node(annotations={NOTE: json.dumps(note)})) == []
+
+
 # -- what is known ----------------------------------------------------------------------------------------------------
 
 
@@ -446,7 +469,8 @@ class Groups:
     ("answer", "path"),
     [
         ({"preferredVersion": {"version": "v1"}}, "/apis/resource.k8s.io/v1/resourceslices"),
-        (KubernetesError("answered 404"), None),
+        (KubernetesError("answered 404", 404), None),
+        (KubernetesError("does not answer"), "/apis/resource.k8s.io/v1/resourceslices"),
         ({}, None),
         ({"preferredVersion": None}, None),
     ],

@@ -7,30 +7,32 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from pyscheduler.adapters import card_judge
-from pyscheduler.adapters.card_judge import LostError
+from pyscheduler.adapters import card_judge, cards
+from pyscheduler.adapters.card_judge import LostError, Told
 from pyscheduler.adapters.cards import SAVE_S, Cards
 from pyscheduler.adapters.metrics import Metrics
 from pyscheduler.adapters.prometheus import Collected, Memory
-from pyscheduler.adapters.prometheus_session import PrometheusError
+from pyscheduler.adapters.prometheus_errors import PrometheusError
 from pyscheduler.adapters.worker import Worker
 from pyscheduler.core.capacity.cards import CardFacts, CardKey
 from pyscheduler.core.capacity.config import CapacityConfig, Mode
 from pyscheduler.core.capacity.opinions import NodeOpinion, Opinion
 from pyscheduler.core.capacity.poll import Column, Poll
 from pyscheduler.core.capacity.quantities import Quantity
+from pyscheduler.core.capacity.states import State
+from pyscheduler.core.cards import NodeCards
 from pyscheduler.core.cluster import Cluster
 from pyscheduler.readers.cards.memory_shards import Shards, unpack
 from pyscheduler.readers.metrics_config import MetricsConfig
 from pyscheduler.readers.objects import ObjectReader
-from tests.builders import bound, node
+from tests.builders import bound, node, uuids
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -45,10 +47,12 @@ class Here(Worker):
 
     def __init__(self) -> None:
         self.pods: list[Mapping[CardKey, str]] = []
+        self.runs = 0
 
     def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        self.runs += 1
         if function is card_judge.judge:
-            self.pods.append(args[5])  # type: ignore[arg-type]
+            self.pods.append(cast(Told, args[5]).pods)
         return function(*args, **kwargs)
 
     def stop(self) -> None:
@@ -73,16 +77,20 @@ class Shelf:
 class Scene:
     """Cards whose health is `health` at each poll."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, memory: Shards | None = None) -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, memory: Shards | None = None, url: str | None = "http://prometheus"
+    ) -> None:
         self.health: dict[CardKey, float] = {GOOD: 1.0, FAULTY: 1.0, SLICE: 0.0}
         self.fails = self.partial = False
         self.cluster = Cluster(epoch=1, scheduler_name="gpu-topology")
         self.cluster.observe_node(node("a", "hgx-h100"), 0.0)
         self.told: list[tuple[str, dict[str, str]]] = []
+        self.known: dict[str, NodeCards] = {}
         set_cards = self.cluster.set_cards
 
         def note(name: str, known: Any, now: float) -> None:
             self.told.append((name, dict(known.excluded) if known is not None else {}))
+            self.known[name] = known
             set_cards(name, known, now)
 
         monkeypatch.setattr(self.cluster, "set_cards", note)
@@ -90,8 +98,9 @@ class Scene:
         self.now = BEGUN
         self.worker, self.shelf, self.opinions = Here(), Shelf(memory), dict[str, NodeOpinion]()
         logger = structlog.get_logger()
+        self.metrics = Metrics(logger)
         self.cards = Cards(
-            MetricsConfig(url="http://prometheus"),
+            MetricsConfig(url=url),
             CapacityConfig(),
             self.cluster,
             threading.Lock(),
@@ -100,7 +109,7 @@ class Scene:
             lambda: {"10.0.0.7": "a", "b": "a"},
             self.shelf,
             self.worker,
-            Metrics(logger),
+            self.metrics,
             logger,
         )
 
@@ -139,14 +148,34 @@ def test_planner_is_told_of_a_faulty_card_at_the_next_poll_and_of_nothing_that_i
 def test_slices_of_cards_are_not_told_of(scene: Scene) -> None:
     scene.health = {SLICE: 0.0}
     assert scene.poll() == []
-    assert [card.card for card in scene.cards.cards()] == [SLICE]
+    assert [card.card for card in scene.cards.cards() if card.excluded] == [SLICE]
 
 
 def test_what_others_say_of_a_card_counts(scene: Scene) -> None:
     scene.poll()
     scene.opinions = {"a": NodeOpinion(cards={"GPU-good": Opinion(0.0, "Autopilot says EVICT")})}
-    assert scene.poll() == [("a", {"GPU-good": "faulty"})]
+    assert scene.poll() == [("a", {"GPU-good": "reported by others"})]
     assert "Autopilot says EVICT" in next(card.evidence for card in scene.cards.cards() if card.card == GOOD)
+
+
+def test_card_of_which_others_warn_is_ranked_behind_and_no_slower(scene: Scene) -> None:
+    scene.poll()
+    scene.opinions = {"a": NodeOpinion(cards={"GPU-good": Opinion(0.7, "the vendor's check says MONITOR")})}
+    assert scene.poll() == [("a", {})]
+    assert scene.known["a"] == NodeCards(scores={"GPU-good": 0.7})
+    assert scene.poll() == []
+    scene.opinions = {}
+    scene.poll()
+    assert scene.known["a"] == NodeCards()
+
+
+def test_score_that_wavers_is_told_once(scene: Scene) -> None:
+    told = []
+    for value in (0.98, 0.9, 0.91, 0.89, 0.91, 0.93, 1.0):
+        scene.opinions = {"a": NodeOpinion(cards={"GPU-good": Opinion(value, "somebody says so")})}
+        if scene.poll():
+            told.append(scene.known["a"].scores.get("GPU-good"))
+    assert told == [0.98, 0.9, 0.93, None]
 
 
 def test_judge_learns_which_pod_has_which_card(scene: Scene) -> None:
@@ -194,10 +223,11 @@ def test_memory_of_another_form_is_told_and_left_out_of_use(monkeypatch: pytest.
     with capture_logs() as logs:
         made.poll()
     assert any("left out of use" in str(each) for each in logs)
-    assert len(made.cards.cards()) == 3
+    assert len(made.cards.cards()) == 3 + 8
 
 
 def test_memory_is_saved_every_five_minutes(scene: Scene) -> None:
+    scene.health = {GOOD: 1.0}
     polls = int(SAVE_S / 30)
     saved = []
     for _ in range(2 * polls + 1):
@@ -205,6 +235,96 @@ def test_memory_is_saved_every_five_minutes(scene: Scene) -> None:
         saved.append(scene.shelf.saved)
     assert (saved[polls - 2], saved[polls - 1], saved[-1]) == (0, 1, 2)
     assert "GPU-good" in unpack(scene.shelf.memory)[0]["cards"]
+
+
+def test_card_that_becomes_bad_is_saved_with_the_poll_and_then_no_more(scene: Scene) -> None:
+    scene.health = {GOOD: 1.0, FAULTY: 1.0}
+    scene.poll()
+    assert scene.shelf.saved == 0
+    scene.health[FAULTY] = 0.0
+    for _ in range(3):
+        scene.poll()
+        assert scene.shelf.saved == 1
+    assert unpack(scene.shelf.memory)[0]["cards"]["GPU-faulty"]["state"] == State.FAILED
+
+
+def test_what_is_known_is_saved_at_the_end(scene: Scene) -> None:
+    scene.cards.stop()
+    assert scene.shelf.saved == 0, "nothing is known yet"
+    scene.health = {GOOD: 1.0}
+    scene.poll()
+    scene.cards.stop()
+    assert scene.shelf.saved == 1
+
+
+def test_end_does_not_wait_long_for_what_cannot_be_saved(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cards, "STOP_S", 0.01)
+    over = threading.Event()
+    monkeypatch.setattr(scene.shelf, "save", lambda _: over.wait(60))
+    scene.health = {GOOD: 1.0}
+    scene.poll()
+    scene.cards.stop()
+    assert not over.is_set()
+    over.set()
+
+
+OURS = uuids("hgx-h100", "a", 0)[0]
+
+
+def test_planner_knows_of_a_bad_card_after_a_restart_before_prometheus_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = Scene(monkeypatch)
+    before.health = {CardKey("a", OURS): 0.0}
+    before.poll()
+    after = Scene(monkeypatch, before.shelf.memory)
+    told = []
+
+    def collect(*_: object) -> Collected:
+        told.append((dict(after.known), after.cards.begun.is_set()))
+        raise PrometheusError("http://prometheus does not answer")
+
+    monkeypatch.setattr(card_judge, "collect", collect)
+    assert after.poll() == [("a", {OURS: "faulty"})]
+    assert told == [({"a": NodeCards({OURS: "faulty"})}, True)]
+    assert after.cluster.state(0).free == 7
+    assert after.poll() == []
+
+
+def test_nobody_waits_for_a_judge_that_cannot_begin(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scene.shelf, "load", lambda: 1 / 0)
+    with capture_logs():
+        scene.poll()
+    assert scene.cards.begun.is_set()
+
+
+def test_without_prometheus_what_others_say_counts_and_else_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch, url=None)
+    scene.poll()
+    assert (scene.worker.runs, scene.cards.begun.is_set(), scene.cards.cards()) == (0, True, [])
+    scene.opinions = {"a": NodeOpinion(every=Opinion(0.0, "out for tests")), "gone": NodeOpinion(every=Opinion(0.0, "bad"))}
+    assert scene.poll() == [("a", dict.fromkeys(uuids("hgx-h100", "a", *range(8)), "reported by others"))]
+    assert scene.cluster.state(0).free == 0
+    assert {card.evidence for card in scene.cards.cards()} == {"out for tests"}
+    monkeypatch.setattr(card_judge, "_judge", None)
+    assert scene.poll() == [("a", dict.fromkeys(uuids("hgx-h100", "a", *range(8)), "reported by others"))], "the worker has died"
+    scene.opinions = {}
+    polls = 0
+    while scene.cluster.state(0).free < 8:
+        scene.poll()
+        polls += 1
+    assert polls == 10
+    assert scene.shelf.saved == 0
+    assert b"outcome=" not in scene.metrics.exposition()
+
+
+def test_card_that_left_its_node_is_counted_no_more(scene: Scene) -> None:
+    scene.health = {CardKey("a", OURS): 1.0, FAULTY: 0.0}
+    scene.poll()
+    assert b'pyscheduler_cards{state="failed"} 1.0' in scene.metrics.exposition()
+    del scene.health[FAULTY]
+    for _ in range(10):
+        scene.poll()
+    assert b'pyscheduler_cards{state="failed"} 0.0' in scene.metrics.exposition()
+    assert scene.known["a"] == NodeCards()
 
 
 def test_in_classic_mode_nodes_are_ranked_by_their_score_and_busy_ones_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,10 +340,11 @@ def test_in_classic_mode_nodes_are_ranked_by_their_score_and_busy_ones_left_out(
     life, _ = card_judge.begin(CapacityConfig(mode=Mode.CLASSIC), {})
     told: dict[str, Any] = {}
     for step in range(20):
-        told |= card_judge.judge(life, MetricsConfig(), (), {}, Memory(), {}, {}, BEGUN + 30.0 * step).changes
+        told |= card_judge.judge(life, MetricsConfig(), (), {}, Memory(), Told({}, {}), BEGUN + 30.0 * step).changes
     assert told["full"].excluded == {"GPU-2": "busy"}
     assert told["idle"].excluded == {}
-    assert told["idle"].speeds["GPU-1"] == pytest.approx(0.9, abs=0.05)
+    assert told["idle"].scores["GPU-1"] == pytest.approx(0.9, abs=0.05)
+    assert told["idle"].speeds == {}, "load is no speed"
 
 
 # -- a card that is repaired --------------------------------------------------------------------------------------------------
@@ -263,11 +384,12 @@ class Shop:
         assert not record.findings
         for _ in range(times):
             self.now += 30.0
-            judged = card_judge.judge(self.life, MetricsConfig(), (), {"a": "a"}, Memory(), {}, {"a": record.opinion}, self.now)
+            told = Told({}, {"a": record.opinion})
+            judged = card_judge.judge(self.life, MetricsConfig(), (), {"a": "a"}, Memory(), told, self.now)
             assert judged.collected is not None
             self.findings = tuple(finding.message for finding in judged.collected.findings)
-            if (told := judged.changes.get("a")) is not None:
-                self.out = set(told.excluded)
+            if (cards := judged.changes.get("a")) is not None:
+                self.out = set(cards.excluded)
         return self.out
 
     def repair(self, card: str = "GPU-0", ahead_s: float = 0.0) -> None:

@@ -322,6 +322,21 @@ def test_uuid_on_two_nodes_is_named(case: Case) -> None:
     assert "GPU-n1-0 (n1, n3)" in found.message
 
 
+def test_texts_of_labels_are_cut_where_they_are_shown(case: Case) -> None:
+    long = "G" * 3000
+    case.keys += [CardKey("n1", long), CardKey("n2", long)]
+    case.series += [Series(Vendor.NVIDIA, long, {"job": long, "UUID": long, "node": long, "instance": long})]
+    case.changes["targets"] = {long: Targets(2, 1)}
+    case.changes["intervals"] = {long: 30.0}
+    case.changes["foreign"] = (long,)
+    found = case.found()
+    shown = {finding.code: f"{finding.message} {finding.remedy}" for finding in found if "GGG" in finding.message}
+    wanted = {"exporter", "targets-down", "scrape-interval", "node-label", "unknown-nodes", "card-without-document"}
+    assert wanted | {"uuid-on-several-nodes"} <= shown.keys()
+    assert {code: text for code, text in shown.items() if "G" * 100 in text} == {}
+    assert "… (n1, n2)" in shown["uuid-on-several-nodes"]
+
+
 # -- metrics ----------------------------------------------------------------------------------------------------------------
 
 

@@ -58,6 +58,12 @@ def test_what_is_not_known_counts_as_one(tmp_path: Path) -> None:
     assert read_speeds(tmp_path, 4) == [1, 1, 0.8, 1], "a rank without speed, one that is missing, one beyond the table"
 
 
+@pytest.mark.parametrize("text", ["", "[", '[{"rank": 0, "relative_speed": null}, {"rank": 1}]'])
+def test_table_that_is_not_written_yet_and_speed_that_is_not_known_count_as_one(tmp_path: Path, text: str) -> None:
+    (tmp_path / "ranks.json").write_text(text)
+    assert read_speeds(tmp_path, 2) == [1, 1]
+
+
 class Together:
     """A rank among others in threads."""
 

@@ -40,19 +40,19 @@ class Store:
         name = body["metadata"]["name"]
         self._refuse("create", name)
         if f"{path}/{name}" in self.objects:
-            raise KubernetesError(f"{path} answered 409 (configmaps {name!r} already exists): retried")
+            raise KubernetesError(f"{path} answered 409 (configmaps {name!r} already exists): retried", 409)
         self._put("create", f"{path}/{name}", body)
 
     def put(self, path: str, body: dict[str, Any]) -> None:
         self._refuse("update", path)
         if body["metadata"]["resourceVersion"] != self.objects[path]["metadata"]["resourceVersion"]:
-            raise KubernetesError(f"{path} answered 409 (the object has been modified): retried")
+            raise KubernetesError(f"{path} answered 409 (the object has been modified): retried", 409)
         self._put("update", path, body)
 
     def get(self, path: str) -> dict[str, Any]:
         self._refuse("get", path)
         if path not in self.objects:
-            raise KubernetesError(f"{path} answered 404: retried")
+            raise KubernetesError(f"{path} answered 404: retried", 404)
         return copy.deepcopy(self.objects[path])
 
     def data(self, name: str = "train-ranks") -> dict[str, str]:

@@ -1,22 +1,16 @@
-"""The loop that polls metrics of cards: what it hands over, tells and counts, and what one poll leaves for the next."""
+"""The loop that polls metrics of cards: what it tells and counts, and what one poll leaves for the next."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
-import numpy as np
 import pytest
 import structlog
 from structlog.testing import capture_logs
 
 from pyscheduler.adapters.metrics import Metrics
-from pyscheduler.adapters.metrics_collector import MetricsCollector
+from pyscheduler.adapters.metrics_collector import MetricsCollector, PollError
 from pyscheduler.adapters.prometheus import Collected, Memory
-from pyscheduler.adapters.prometheus_session import PrometheusError
-from pyscheduler.core.capacity.cards import CardKey
-from pyscheduler.core.capacity.poll import Column, Poll
-from pyscheduler.core.capacity.quantities import Quantity
 
 NODES = {"10.0.0.1": "n1"}
 
@@ -30,22 +24,16 @@ class Setting:
         self.failure: Exception | None = None
         self.problems: tuple[str, ...] = ()
         self.asked: list[tuple[Mapping[str, str], Memory, float]] = []
-        self.observed: list[Poll] = []
         self.metrics = Metrics(structlog.get_logger())
-        self.collector = MetricsCollector(
-            self._ask, lambda: NODES, self.observed.append, 30.0, self.metrics, structlog.get_logger(), now=lambda: self.now
-        )
+        logger = structlog.get_logger()
+        self.collector = MetricsCollector(self._ask, lambda: NODES, 30.0, self.metrics, logger, now=lambda: self.now)
 
     def _ask(self, nodes: Mapping[str, str], memory: Memory, now: float) -> Collected:
         self.asked.append((nodes, memory, now))
         self.now += self.takes_s
         if self.failure:
             raise self.failure
-        column = Column([0], np.array([50.0]), np.array([now - 8]))
-        poll = Poll(now, complete=not self.problems, cards=[CardKey("n1", "u")], samples={Quantity.TEMP_C: column})
-        return Collected(
-            (replace(poll, at=now - 30), poll), Memory(polled=now), self.problems, series=7, seconds=1.5, newest=now - 8
-        )
+        return Collected((), Memory(polled=now), self.problems, series=7, seconds=1.5, newest=now - 8)
 
     def poll(self) -> tuple[float, list[str]]:
         """Poll once; return the pause and what was logged."""
@@ -68,11 +56,10 @@ def setting() -> Setting:
     return Setting()
 
 
-def test_polls_are_handed_over_oldest_first_and_the_next_one_knows_of_the_last(setting: Setting) -> None:
+def test_poll_knows_of_the_one_before(setting: Setting) -> None:
     assert setting.poll() == (28.0, [])
     setting.now = 1030.0
     setting.poll()
-    assert [poll.at for poll in setting.observed] == [970.0, 1000.0, 1000.0, 1030.0]
     assert setting.asked == [(NODES, Memory(), 1000.0), (NODES, Memory(polled=1000.0), 1030.0)]
 
 
@@ -81,19 +68,17 @@ def test_slow_poll_is_followed_at_once(setting: Setting) -> None:
     assert setting.poll()[0] == 0.0
 
 
-def test_failed_poll_is_an_incomplete_one_without_samples_and_leaves_the_memory(setting: Setting) -> None:
+def test_failed_poll_leaves_the_memory(setting: Setting) -> None:
     setting.poll()
-    setting.failure = PrometheusError("no answer")
+    setting.failure = PollError("no answer")
     setting.poll()
     setting.failure = None
     setting.poll()
-    failed = setting.observed[2]
-    assert (failed.at, failed.complete, failed.samples, failed.cards) == (1002.0, False, {}, ())
     assert setting.asked[2][1] == Memory(polled=1000.0), "from which the gap follows"
 
 
 def test_problem_is_told_once_and_its_end(setting: Setting) -> None:
-    setting.failure = PrometheusError("no answer")
+    setting.failure = PollError("no answer")
     assert setting.poll()[1] == ["no answer"]
     assert setting.poll()[1] == []
     setting.failure, setting.problems = None, ("no answer", "half of it")
@@ -107,7 +92,7 @@ def test_bug_does_not_end_the_loop(setting: Setting) -> None:
     pause, logged = setting.poll()
     assert pause == 28.0
     assert "metrics not read" in logged
-    assert not setting.observed[0].complete
+    assert setting.exposed()['polls_total{outcome="failed"}'] == 1
 
 
 def test_clock_that_was_set_back_is_told_once_and_polls_go_on(setting: Setting) -> None:
@@ -143,7 +128,7 @@ def test_how_it_goes_is_exposed(setting: Setting) -> None:
         "series": 7,
         "age_seconds": 10,
     }
-    setting.failure = PrometheusError("x")
+    setting.failure = PollError("x")
     setting.now += 100
     setting.poll()
     assert setting.exposed()['polls_total{outcome="failed"}'] == 1

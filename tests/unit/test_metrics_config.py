@@ -100,7 +100,7 @@ def test_thresholds_go_where_the_core_looks_for_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("metrics: http://p", "metrics: 'http://p' must be a mapping of url,"),
+        ("metrics: http://p", "metrics: must be a mapping of url,"),
         ("metrics: {adress: x}", "metrics.adress: unknown; known are url, collectionInterval,"),
         ("metrics: {url: prometheus:9090}", "metrics.url: 'prometheus:9090' must be the address of Prometheus, such as http://"),
         ("metrics: {url: 'http://p:99999'}", "metrics.url: 'http://p:99999' must be the address"),
@@ -108,12 +108,18 @@ def test_thresholds_go_where_the_core_looks_for_them(tmp_path: Path) -> None:
         ("metrics: {collectionInterval: 30}", "metrics.collectionInterval: 30 must be a duration from 5s to 600s, such as 30s"),
         ("metrics: {collectionInterval: 1s}", "metrics.collectionInterval: '1s' must be a duration from 5s"),
         ("metrics: {historyWindow: 10 min}", "metrics.historyWindow: '10 min' must be a duration"),
-        ("metrics: {tokenFile: ''}", "metrics.tokenFile: '' must be a text that is not empty"),
+        ("metrics: {tokenFile: ''}", "metrics.tokenFile: must be a text that is not empty"),
         ("metrics: {tokenFile: /t, username: u, passwordFile: /p}", "metrics.tokenFile: stands beside metrics.username"),
         ("metrics: {username: u}", "metrics.username: needs metrics.passwordFile"),
         ("metrics: {keyFile: /k}", "metrics.keyFile: needs metrics.certFile"),
-        ("metrics: {headers: {a b: c}}", "metrics.headers: {'a b': 'c'} must be a mapping of names to texts"),
-        ('metrics: {headers: {A: "b\\nC: d"}}', "metrics.headers: "),
+        ("metrics: {username: 'a:b', passwordFile: /p}", "metrics.username: must be the name alone"),
+        ("metrics: {headers: [a]}", "metrics.headers: must be a mapping of names to texts"),
+        ("metrics: {headers: {a b: c}}", "metrics.headers.a: the name must be letters, digits and hyphens"),
+        ("metrics: {headers: {A: 5}}", "metrics.headers.A: must be a text: put it in quotes"),
+        ('metrics: {headers: {A: "b\\nC: d"}}', "metrics.headers.A: must be one line of ASCII"),
+        ("metrics: {headers: {A: ' b'}}", "metrics.headers.A: must be one line of ASCII, without a space at its ends"),
+        ("metrics: {headers: {A: ü}}", "metrics.headers.A: must be one line of ASCII"),
+        ("metrics: {headers: {A: b, C: €}}", "metrics.headers.C: must be one line of ASCII"),
         ("metrics: {nodeLabels: node}", "metrics.nodeLabels: 'node' must be a list of labels"),
         ("metrics: {nodeLabels: []}", "metrics.nodeLabels: [] must be a list of labels"),
         ("metrics: {nodeLabels: ['node) or (up']}", "metrics.nodeLabels: ['node) or (up'] must be a list of labels"),
@@ -139,6 +145,49 @@ def test_bad_settings_are_refused_with_path_and_fix(tmp_path: Path, text: str, s
     with pytest.raises(ConfigError) as caught:
         load(tmp_path, text)
     assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "metrics: http://ali:hunter2@p",
+        "metrics: [{headers: {Authorization: Bearer hunter2}}]",
+        "metrics: {url: 'https://ali:x/hunter2@p'}",
+        "metrics: {url: 'ftp://ali:hunter2@p'}",
+        "metrics: {url: 'http://p/?token=hunter2'}",
+        "metrics: {url: {http: hunter2}}",
+        "metrics: {tokenFile: [hunter2]}",
+        "metrics: {username: 'ali:hunter2', passwordFile: /p}",
+        "metrics: {headers: 'Authorization: Bearer hunter2'}",
+        "metrics: {headers: ['Authorization: Bearer hunter2']}",
+        "metrics: {headers: {'Authorization: Bearer hunter2': x}}",
+        'metrics: {headers: {Authorization: "Bearer hunter2\\nx"}}',
+        "metrics: {headers: {Authorization: [Bearer hunter2]}}",
+        "metrics: {headers: {Authorization: Bearer hunter2: x}}",
+        "metrics: {headers: {Authorization: *hunter2}}",
+        "metrics: {headers: {Authorization: !hunter2 x}}",
+        "metrics: {headers: {Authorization: !a!hunter2 x}}",
+        "metrics: {headers: {Authorization: !!int hunter2}}",
+        'metrics: {headers: {Authorization: "Bearer hunter2',
+    ],
+)
+def test_secret_of_the_file_is_in_no_message(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, text)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_place_of_what_is_no_yaml_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"config\.yaml: is not YAML \(line 2, column 5: mapping values are not allowed here\)"):
+        load(tmp_path, "a: 1\nb: c: d\n")
+    with pytest.raises(ConfigError, match=r"config\.yaml: is not YAML \(a number, a date or another value"):
+        load(tmp_path, "a: 2024-99-99\n")
+
+
+def test_key_that_is_written_twice_is_one_problem(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, "tuning.decayFactor: 0.8\ntuning: {decayFactor: 0.9}\n")
+    assert str(caught.value).endswith("config.yaml: tuning.decayFactor: is written twice: write it once, under tuning")
 
 
 def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
@@ -197,6 +246,40 @@ def test_what_is_not_to_count_is_set_to_0(key: str) -> None:
     assert read != CapacityConfig()
 
 
+@pytest.mark.parametrize("key", ["lateAfter", "unknownAfter", "goneAfter", "forgetAfter"])
+@pytest.mark.parametrize("age", ["0s", "4s"])
+def test_age_that_every_sample_has_is_refused(key: str, age: str) -> None:
+    _, problems = capacity_config.capacity_config({key: age}, None)
+    assert problems == [f"tuning.{key}: '{age}' must be a duration from 5s, and longer than the scrape interval, such as 75s"]
+
+
+@pytest.mark.parametrize(
+    ("tuning", "says"),
+    [
+        ({"lateAfter": "10m"}, "tuning.unknownAfter: is 180s, must be at least tuning.lateAfter (600s)"),
+        ({"lateAfter": "10m", "unknownAfter": "1m"}, "tuning.unknownAfter: is 60s, must be at least tuning.lateAfter (600s)"),
+        ({"unknownAfter": "1m"}, "tuning.unknownAfter: is 60s, must be at least tuning.lateAfter (75s)"),
+        ({"unknownAfter": "1h"}, "tuning.goneAfter: is 1800s, must be at least tuning.unknownAfter (3600s)"),
+        ({"forgetAfter": "10m"}, "tuning.forgetAfter: is 600s, must be at least tuning.goneAfter (1800s)"),
+    ],
+)
+def test_ages_follow_one_another(tuning: dict[str, object], says: str) -> None:
+    assert capacity_config.capacity_config(tuning, None)[1] == [says]
+
+
+def test_one_of_the_two_free_shares_must_count() -> None:
+    _, problems = capacity_config.capacity_config({"smWeight": 0, "memoryWeight": 0}, None)
+    assert [problem.partition(":")[0] for problem in problems] == ["tuning.smWeight"]
+    assert capacity_config.capacity_config({"smWeight": 0}, None)[1] == []
+
+
+def test_ages_may_be_the_same() -> None:
+    ages = dict.fromkeys(("lateAfter", "unknownAfter", "goneAfter", "forgetAfter"), "3m")
+    read, problems = capacity_config.capacity_config(ages, None)
+    assert problems == []
+    assert (read.breakers.late_s, read.breakers.forget_s) == (180, 180)
+
+
 @pytest.mark.parametrize(
     "bad",
     [
@@ -209,6 +292,7 @@ def test_what_is_not_to_count_is_set_to_0(key: str) -> None:
         {"latelyHalfLife": "0m"},
         {"burdenHalfLife": "0s"},
         {"loadBusyTime": "0s"},
+        {"ownBusyTime": "0s"},
         {"spike": float("nan")},
     ],
 )

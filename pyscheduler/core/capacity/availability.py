@@ -14,7 +14,7 @@ from pyscheduler.core.capacity.poll import Floats
 from pyscheduler.core.capacity.readings import Bools
 from pyscheduler.core.capacity.rows import quotient
 
-__all__ = ["Availability", "Series"]
+__all__ = ["Availability", "LastHeld", "Series"]
 
 
 class Series:
@@ -68,6 +68,23 @@ class Series:
         return quotient(weighted, total), total
 
 
+class LastHeld:
+    """When a pod had each card, or may have had it, for the last time.
+
+    Attributes
+    ----------
+    at
+        Unix seconds; NaN before the first poll of the card.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.at = np.full(count, np.nan)
+
+    def observe(self, held: Bools, at: float) -> None:
+        """Take which cards a pod has now, or may have. Of one that is new nobody knows who had it just before."""
+        self.at = np.where(held | np.isnan(self.at), np.fmax(self.at, at), self.at)
+
+
 class Availability:
     """Layer A of all cards."""
 
@@ -105,3 +122,12 @@ class Availability:
         full = self._slots if factor == 1 else (1 - factor**self._slots) / (1 - factor)
         confidence: Floats = np.minimum(1.0, weight / full)
         return confidence
+
+    def for_ranking(self, free: Floats, held: LastHeld, at: float) -> Floats:
+        """Return what A counts for where the next pod goes, with `free` as A of the cards that are not silent.
+
+        Only of cards that no pod has had for as long as samples count: what is in use there stays when the next pod comes,
+        and what a pod uses goes with it. What is not known, or by few samples, is taken for free.
+        """
+        known = ~np.isnan(free) & (at - held.at >= self._config.history_s)
+        return np.where(known, 1.0 - self.confidence() * (1.0 - free), 1.0) ** self._config.exponent

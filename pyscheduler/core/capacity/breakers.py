@@ -19,7 +19,8 @@ __all__ = ["SlowBreaker", "are_silent"]
 class SlowBreaker:
     """Which of the slow cards are kept out: no more than a share of each model, the worst first.
 
-    One that is kept out already stays before others, or near-equal cards would take turns.
+    One that is kept out already stays before others, or near-equal cards would take turns. One card is always kept out, unless
+    it is the only one of its model: a single card that is slow says nothing against the way they are measured.
 
     Attributes
     ----------
@@ -30,12 +31,17 @@ class SlowBreaker:
     def __init__(self, count: int) -> None:
         self.kept_out = np.zeros(count, dtype=np.bool_)
 
-    def choose(self, slow: Bools, score: Floats, models: NDArray[np.int64], here: Bools, config: BreakerConfig) -> None:
-        """Choose anew. `here` tells which cards count as the model's."""
-        chosen = np.zeros(len(slow), dtype=np.bool_)
-        for model in np.unique(models[slow]):
-            most = int(config.slow_share * np.count_nonzero(here & (models == model)))
-            rows = np.flatnonzero(slow & (models == model))
+    def choose(
+        self, slow: Bools, score: Floats, models: NDArray[np.int64], here: Bools, polled: Bools, config: BreakerConfig
+    ) -> None:
+        """Choose anew. `here` tells which cards count as the model's, `polled` which have had a series since the start."""
+        # Of one that has not nobody knows of what model it is: it stays as it was remembered.
+        chosen = slow & ~polled & self.kept_out
+        for model in np.unique(models[slow & polled]):
+            ours = polled & (models == model)
+            rows = np.flatnonzero(slow & ours)
+            count = np.count_nonzero(here & ours)
+            most = max(int(config.slow_share * count), int(config.slow_share > 0 and count > 1))
             order = np.lexsort((rows, score[rows], ~self.kept_out[rows]))
             chosen[rows[order[:most]]] = True
         self.kept_out = chosen

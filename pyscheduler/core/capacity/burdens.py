@@ -45,7 +45,7 @@ class Weak(IntEnum):
 _THROTTLES: Final = (
     (Burden.HW_THERMAL, Quantity.HW_THERMAL_S, Quantity.HW_THERMAL_FRACTION),
     (Burden.SW_THERMAL, Quantity.SW_THERMAL_S, None),
-    (Burden.POWER_BRAKE, Quantity.POWER_BRAKE_S, Quantity.POWER_BRAKE_FRACTION),
+    (Burden.POWER_BRAKE, Quantity.POWER_BRAKE_S, None),
     (Burden.POWER_CAP, Quantity.POWER_CAP_S, Quantity.POWER_CAP_FRACTION),
 )
 _GAUGES: Final = ((Burden.TEMPERATURE, Quantity.TEMP_C), (Burden.MEMORY_TEMPERATURE, Quantity.MEM_TEMP_C))

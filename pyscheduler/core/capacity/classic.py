@@ -34,8 +34,13 @@ class ClassicNodes:
         self.low = np.zeros(count, dtype=np.bool_)
         self.low_s = np.zeros(count)
 
-    def observe(self, nodes: NDArray[np.int64], free: Floats, seconds: float, threshold: float) -> None:
-        """Take one poll: for each card its node, and what it has free. Nodes without a known card keep their state."""
+    def observe(
+        self, nodes: NDArray[np.int64], free: Floats, seconds: float, threshold: float, *, silence_counts: bool = False
+    ) -> None:
+        """Take one poll: for each card its node, and what it has free.
+
+        Nodes without a known card keep their state; if silence counts, they are not judged any more.
+        """
         count = max(len(self.score), int(nodes.max(initial=-1)) + 1)
         append(self, ClassicNodes(count - len(self.score)))
         known = ~np.isnan(free)
@@ -44,8 +49,14 @@ class ClassicNodes:
         self.score = quotient(total, cards)
         measured = cards > 0
         low = measured & (self.score < threshold)
-        self.low_s = np.where(low & self.low, self.low_s + seconds, np.where(measured, 0.0, self.low_s))
-        self.low = np.where(measured, low, self.low)
+        judged = measured | silence_counts
+        self.low_s = np.where(low & self.low, self.low_s + seconds, np.where(judged, 0.0, self.low_s))
+        self.low = np.where(judged, low, self.low)
+
+    def timers(self, window_s: float) -> tuple[Floats, Floats]:
+        """Return for how long nodes that are still candidates have been below the threshold, and how long that may last."""
+        waits = self.low & ~self.excluded(window_s)
+        return np.where(waits, self.low_s, np.nan), np.where(waits, window_s, np.nan)
 
     def excluded(self, window_s: float) -> Bools:
         """Tell which nodes are no candidates."""

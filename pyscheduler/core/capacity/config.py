@@ -41,7 +41,7 @@ class AvailabilityConfig:
     sm_weight, memory_weight
         How much the two free shares count.
     exponent
-        How much A counts in the score beside H and I.
+        How much A of a card that no pod has counts in the score.
     """
 
     decay_factor: float = 0.9
@@ -235,7 +235,7 @@ class CapacityConfig:
     threshold
         A card whose H times I stays below it for `window_s` is kept out; in classic mode a node, by its A.
     score_weight
-        How finely speeds count between nodes that are alike in links: 1 in steps of 5 %, 0 not at all.
+        How finely scores count between nodes that are alike in links: 1 in steps of 0.05, 0 not at all.
     evidence
         By what else, beside what is known, nodes say how good their cards are.
     """

@@ -7,7 +7,7 @@ each half-life. Both are the same where samples are one interval apart: see `hal
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 __all__ = ["DecayedMean", "compute_capacity_score", "decayed_mean", "half_life"]
@@ -19,7 +19,7 @@ def compute_capacity_score(metrics_history: Iterable[float], decay_factor: float
     Parameters
     ----------
     metrics_history
-        The samples, the newest last. Its age is 0, that of the one before it 1, and so on.
+        The samples, the newest last. Its age is 0, that of the one before it 1, and so on. True is 1, and False is 0.
     decay_factor
         Greater than 0 and at most 1, where all count alike.
 
@@ -29,12 +29,15 @@ def compute_capacity_score(metrics_history: Iterable[float], decay_factor: float
         If there is no sample, one is no finite number, or the factor is out of its range.
 
     """
-    _check_factor(decay_factor)
-    samples = [_finite(f"metrics_history[{index}]", sample) for index, sample in enumerate(metrics_history)]
+    factor = _factor(decay_factor)
+    samples = [_finite(f"metrics_history[{index}]", sample) for index, sample in enumerate(_history(metrics_history))]
     if not samples:
         raise ValueError("metrics_history is empty: give at least one sample, the newest last")
-    weights = [decay_factor**age for age in range(len(samples) - 1, -1, -1)]
-    return math.fsum(weight * sample for weight, sample in zip(weights, samples, strict=True)) / math.fsum(weights)
+    weights = [factor**age for age in range(len(samples) - 1, -1, -1)]
+    try:
+        return math.fsum(weight * sample for weight, sample in zip(weights, samples, strict=True)) / math.fsum(weights)
+    except OverflowError as cause:
+        raise ValueError("metrics_history has samples that are too large to be added: give them in a larger unit") from cause
 
 
 def half_life(decay_factor: float, interval_s: float) -> float:
@@ -46,10 +49,10 @@ def half_life(decay_factor: float, interval_s: float) -> float:
         If the factor is not in (0, 1], or the interval is not positive.
 
     """
-    _check_factor(decay_factor)
+    factor = _factor(decay_factor)
     if not interval_s > 0:
         raise ValueError(f"interval_s is {interval_s}: write seconds greater than 0")
-    return math.inf if decay_factor == 1 else interval_s * math.log(0.5) / math.log(decay_factor)
+    return math.inf if factor == 1 else interval_s * math.log(0.5) / math.log(factor)
 
 
 def decayed_mean(times: Sequence[float], values: Sequence[float], half_life_s: float) -> float:
@@ -126,9 +129,21 @@ class DecayedMean:
         return self.total / self.weight
 
 
-def _check_factor(decay_factor: float) -> None:
-    if not 0 < decay_factor <= 1:
-        raise ValueError(f"decay_factor is {decay_factor}: write a number greater than 0 and at most 1, such as 0.9")
+def _factor(decay_factor: float) -> float:
+    try:
+        is_good = bool(0 < decay_factor <= 1)
+    except (TypeError, ValueError):
+        is_good = False
+    if not is_good:
+        raise ValueError(f"decay_factor is {decay_factor!r}: write a number greater than 0 and at most 1, such as 0.9")
+    return float(decay_factor)
+
+
+def _history(metrics_history: Iterable[float]) -> Iterator[float]:
+    try:
+        return iter(metrics_history)
+    except TypeError as cause:
+        raise ValueError(f"metrics_history is {metrics_history!r}: give a list of samples, the newest last") from cause
 
 
 def _finite(name: str, value: float) -> float:
@@ -136,6 +151,8 @@ def _finite(name: str, value: float) -> float:
         finite = math.isfinite(value)
     except TypeError as cause:
         raise ValueError(f"{name} is {value!r}: write a number") from cause
+    except OverflowError as cause:
+        raise ValueError(f"{name} is too large for a floating-point number: give it in a larger unit") from cause
     if not finite:
         raise ValueError(f"{name} is {value}: leave out samples that are no finite numbers")
     return float(value)

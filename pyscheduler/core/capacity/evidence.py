@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -39,6 +40,8 @@ _WEAK: Final = {
     Weak.NVLINK_ERRORS: "its NVLinks have errors",
     Weak.GENERATION: "its PCIe link runs below its generation",
 }
+# From so many seconds on a time is told in minutes.
+_MINUTES_FROM_S: Final = 120.0
 # Weak evidence below this is worth a word.
 _WORTH_A_WORD: Final = 0.5
 
@@ -59,6 +62,17 @@ class Evidence:
         Cards that are slow and are handed out all the same.
     repaired
         Cards that were repaired: nothing is known of the time before.
+    crowded
+        In classic mode, cards whose node is no candidate.
+    node_free, threshold
+        What each card's node has free, NaN if it is not known now, and what it must have.
+    silent, never_seen
+        Cards that have been silent for too long; those that never had a series.
+    out, by_word, failed, slow
+        Cards that are out whatever their nodes have free; those that are suspect or out for what others say alone, that have
+        failed, and that were too slow when they were taken out.
+    waits_s
+        Of cards that are out though nothing speaks against them now, for how long still; NaN of others.
     """
 
     found: NDArray[np.int64]
@@ -67,15 +81,62 @@ class Evidence:
     burdens: Floats
     spared: NDArray[np.bool_]
     repaired: NDArray[np.bool_]
+    crowded: NDArray[np.bool_]
+    node_free: Floats
+    threshold: float
+    silent: NDArray[np.bool_]
+    never_seen: NDArray[np.bool_]
+    out: NDArray[np.bool_]
+    by_word: NDArray[np.bool_]
+    failed: NDArray[np.bool_]
+    slow: NDArray[np.bool_]
+    waits_s: Floats
+
+    def word(self, row: int) -> str:
+        """Return in a word or two why a card is out."""
+        if not self.out[row]:
+            return "busy"
+        if self.slow[row] and not self.failed[row]:
+            return "slow"
+        return "reported by others" if self.by_word[row] or self.found[row] == Fault.OUTSIDE else "faulty"
 
     def sentence(self, row: int) -> str:
         """Return what counts most."""
+        if not np.isnan(self.waits_s[row]):
+            return self._waits(row)
         for fault, words in _FAULTS:
             if self.found[row] & fault:
                 return self.outside[row] if fault is Fault.OUTSIDE and self.outside[row] else words
+        if self.crowded[row]:
+            return self._crowded(row)
+        if self.never_seen[row]:
+            return "no series of it yet"
         worst = Part(int(self.rows.parts[row].argmin()))
         text = self._part(row, worst) if self.rows.parts[row, worst] < 1 else self._good(row)
         return f"{text}; it is handed out, for too many of its model look slow" if self.spared[row] else text
+
+    def _waits(self, row: int) -> str:
+        """Return what a card waits for that would be handed out otherwise."""
+        left = _time(self.waits_s[row])
+        if self.by_word[row]:
+            return f"others no longer report it as bad: it is handed out again in {left}"
+        if self.silent[row]:
+            was = "had failed" if self.failed[row] else "was too slow" if self.slow[row] else "was faulty"
+            return f"it {was} when it was last heard of: it is handed out again after {left} of good samples"
+        if self.failed[row]:
+            return f"it no longer shows a fault: it is handed out again after {left} more without one"
+        if self.slow[row]:
+            return f"it was too slow, and now {self._now(row)}: it is tried again after {left} more of such work"
+        return f"it was faulty, and is well enough now: it is tried again after {left} more"
+
+    def _now(self, row: int) -> str:
+        text = self._against_peers(row)
+        return text.replace("it ", "", 1) if text else "nothing shows it any more"
+
+    def _crowded(self, row: int) -> str:
+        if np.isnan(self.node_free[row]):
+            return f"its node had less than {_percent(self.threshold)} free when it was last heard of"
+        return f"its node has {_percent(self.node_free[row])} free, below {_percent(self.threshold)}"
 
     def _part(self, row: int, part: Part) -> str:
         if part is Part.PEERS:
@@ -107,6 +168,10 @@ class Evidence:
             since = " since it was repaired" if self.repaired[row] else ""
             return f"nothing speaks against it; its speed is not known yet ({hours:.1f} busy hours{since})"
         return self._against_peers(row)
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < _MINUTES_FROM_S else f"{math.ceil(seconds / 60)} min"
 
 
 def _percent(share: float) -> str:

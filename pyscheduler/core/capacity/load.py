@@ -25,6 +25,8 @@ _TENSOR: Final = np.array((0.02, 0.15, 0.3, 0.45, 0.6, 0.75))
 _DRAM: Final = np.array((0.1, 0.25, 0.4, 0.55, 0.7))
 _POWER: Final = np.array((0.5, 0.65, 0.8, 0.92))
 _PROFILED: Final = (len(_TENSOR) + 1) * (len(_DRAM) + 1)
+# Work in which the highest power seen halves: a week.
+_POWER_HALF_LIFE_S: Final = 7 * 86400.0
 # The cell of cards that show neither a profile nor power.
 _UNKNOWN: Final = _PROFILED + len(_POWER) + 1
 CELLS: Final = _UNKNOWN + 1
@@ -45,8 +47,12 @@ class Load:
         The share of the SMs that is used, NaN if unknown; `used_at` when, `used_new` whether it is new.
     power_share
         Power by its limit.
-    highest_clock, highest_power
+    highest_clock
         The highest ever seen on each card.
+    highest_power
+        The highest of the last days of work on each card, that two samples one after the other have shown.
+    power_before
+        The sample of the power before the newest.
     """
 
     def __init__(self, count: int) -> None:
@@ -59,6 +65,7 @@ class Load:
         self.power_share = np.full(count, np.nan)
         self.highest_clock = np.full(count, np.nan)
         self.highest_power = np.full(count, np.nan)
+        self.power_before = np.full(count, np.nan)
         self.dead = np.zeros(count, dtype=np.int64)
         self.low = np.zeros(count, dtype=np.int64)
 
@@ -70,7 +77,7 @@ class Load:
         readings
             After this poll.
         limits
-            Power limits, NaN where unknown: then the highest power ever seen on the card stands in.
+            Power limits, NaN where unknown: then the highest power seen on the card stands in.
         moved
             Cards that another pod has since the last poll.
         config
@@ -80,28 +87,40 @@ class Load:
 
         """
         power = readings.current(Quantity.POWER_W, at, max_age_s)
-        self.highest_power = np.fmax(self.highest_power, power)
+        self._note_power(readings, power, config)
         self.power_share = quotient(power, np.where(limits > 0, limits, self.highest_power))
         utilization = readings.current(Quantity.UTILIZATION, at, max_age_s)
-        self._look_for_dead_profilers(readings, utilization, config)
+        self._look_for_dead_profilers(readings, utilization, config, at, max_age_s)
         alive = self.dead == 0
         engine = self._profiled(readings, Quantity.ENGINE_ACTIVE, alive, at, max_age_s)
         sm = self._profiled(readings, Quantity.SM_ACTIVE, alive, at, max_age_s)
         self._use(readings, (sm, engine, utilization))
         active = _first_known(engine, sm, utilization)
         before = self.busy
-        self.busy = self._is_busy(readings, active, config)
+        reasons = readings.current(Quantity.CLOCK_REASONS, at, max_age_s)
+        self.busy = self._is_busy(readings, active, np.nan_to_num(reasons).astype(np.int64), config)
         self.steady = self.busy & before & ~moved
         tensor = self._profiled(readings, Quantity.TENSOR_ACTIVE, alive, at, max_age_s)
         dram = self._profiled(readings, Quantity.DRAM_ACTIVE, alive, at, max_age_s)
         self.cell = _cells(tensor, dram, self.power_share)
 
-    def _look_for_dead_profilers(self, readings: Readings, utilization: Floats, config: BusyConfig) -> None:
+    def _note_power(self, readings: Readings, power: Floats, config: BusyConfig) -> None:
+        """Note the highest power. It falls while the card works, or one that was false or is no longer allowed would stay."""
+        new = readings.is_new(Quantity.POWER_W)
+        worked = np.where(self.used > config.active, np.nan_to_num(readings.span[:, Quantity.POWER_W.value]), 0.0)
+        fallen = self.highest_power * np.exp2(-worked / _POWER_HALF_LIFE_S)
+        self.highest_power = np.where(new, np.fmax(fallen, np.minimum(power, self.power_before)), self.highest_power)
+        self.power_before = np.where(new, power, self.power_before)
+
+    def _look_for_dead_profilers(
+        self, readings: Readings, utilization: Floats, config: BusyConfig, at: float, max_age_s: float
+    ) -> None:
         """Count the samples in which the profiler shows nothing while the card works.
 
         From the first on they are not used: a profile of nothing is no load, and no free card.
         """
-        shown = np.fmax(readings.last(Quantity.ENGINE_ACTIVE), readings.last(Quantity.SM_ACTIVE))
+        engine, sm = (readings.current(each, at, max_age_s) for each in (Quantity.ENGINE_ACTIVE, Quantity.SM_ACTIVE))
+        shown = np.fmax(engine, sm)
         new = readings.is_new(Quantity.ENGINE_ACTIVE) | readings.is_new(Quantity.SM_ACTIVE)
         loaded = (utilization > config.dead_load) | (self.power_share > config.dead_load)
         silent = shown < config.dead_active
@@ -126,10 +145,9 @@ class Load:
             self.used_new |= chosen & readings.is_new(quantity)
             open_ &= ~chosen
 
-    def _is_busy(self, readings: Readings, active: Floats, config: BusyConfig) -> Bools:
+    def _is_busy(self, readings: Readings, active: Floats, reasons: NDArray[np.int64], config: BusyConfig) -> Bools:
         """Tell which cards were busy at their newest sample of the clock; without a new one nothing changes."""
         clock, new = readings.last(Quantity.SM_CLOCK_HZ), readings.is_new(Quantity.SM_CLOCK_HZ)
-        reasons = np.nan_to_num(readings.last(Quantity.CLOCK_REASONS)).astype(np.int64)
         busy = (active > config.active) & ~(self.power_share <= config.power) & ((reasons & 1) == 0)
         highest = np.fmax(self.highest_clock, readings.last(Quantity.SM_CLOCK_MAX_HZ))
         low = busy & (clock < config.low_clock * highest)

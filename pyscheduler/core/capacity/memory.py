@@ -11,10 +11,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from pyscheduler.core.capacity.breakers import SlowBreaker
 from pyscheduler.core.capacity.burdens import Burden
 from pyscheduler.core.capacity.faults import Fault, Faults
 from pyscheduler.core.capacity.load import CELLS
 from pyscheduler.core.capacity.load_means import LoadMeans
+from pyscheduler.core.capacity.quantities import Quantity
+from pyscheduler.core.capacity.readings import Readings
 from pyscheduler.core.capacity.repairs import Repairs
 from pyscheduler.core.capacity.speed import Speed
 from pyscheduler.core.capacity.states import State, States
@@ -27,29 +30,54 @@ _LOADS_MAX: Final = 8
 _PARTS: Final = 100_000
 # Below this many busy seconds a mean is not worth its place.
 _LEAST_S: Final = 60.0
+# What changes of these while nobody looks is an event, too; a driver that is loaded anew meanwhile shows in that of energy.
+_VALUES: Final = {
+    "xid": Quantity.LAST_XID,
+    "xids": Quantity.XID_FATAL,
+    "dbes": Quantity.ECC_DBE,
+    "energy": Quantity.ENERGY_J,
+}
+# Where 0 says something else than nothing.
+_FROM_0: Final = frozenset((*_VALUES, "lately"))
 # What a timer of the state machine has counted is not kept: a suspect begins anew.
 _KEPT: Final = (State.HEALTHY, State.DEGRADED, State.PROBATION, State.FAILED)
 
 
-def remember(row: int, states: States, faults: Faults, speed: Speed, repairs: Repairs, seen_at: float) -> dict[str, Any]:
+def remember(
+    row: int,
+    readings: Readings,
+    states: States,
+    faults: Faults,
+    speed: Speed,
+    repairs: Repairs,
+    breaker: SlowBreaker,
+    seen_at: float,
+) -> dict[str, Any]:
     """Return what is kept of one card."""
     state = State(int(states.state[row]))
     entry: dict[str, Any] = {
-        "seen": _whole(seen_at),
+        # Not the second after: what comes next is newer.
+        "seen": _whole(np.floor(seen_at)),
         "busy": _whole(speed.rows.busy_s[row]),
+        "slower": int(speed.rows.slower[row]),
+        "pods": int(speed.rows.pods[row]),
+        "lately": _whole(speed.rows.lately[row] * _PARTS),
         "state": int(state if state in _KEPT else State.UNKNOWN),
         "since": _whole(states.since[row]),
         "slow": int(states.slow[row]),
+        "spared": int(state is State.DEGRADED and states.slow[row] and not breaker.kept_out[row]),
+        "word": int(states.by_word[row] and state in (State.DEGRADED, State.FAILED)),
+        "returns": int(states.returns[row]),
         "hold": _whole(states.hold_s[row]),
         "released": _whole(states.released_at[row]),
         "found": int(faults.found[row]),
         "event": _whole(faults.event_at[row]),
-        "xid": _whole(faults.code_before[row]),
         "repaired": _whole(repairs.at[row]),
+        **{name: _whole(readings.value[row, quantity.value]) for name, quantity in _VALUES.items()},
         "loads": _loads(row, speed),
         "burdens": _burdens(row, speed),
     }
-    return {name: value for name, value in entry.items() if value not in (None, 0, [])}
+    return {name: value for name, value in entry.items() if value not in (None, 0, []) or (value == 0 and name in _FROM_0)}
 
 
 def check(identity: str, entry: Any) -> dict[str, Any]:
@@ -73,12 +101,33 @@ def check(identity: str, entry: Any) -> dict[str, Any]:
     return dict(entry)
 
 
-def recall(entry: Mapping[str, Any], row: int, states: States, faults: Faults, speed: Speed, repairs: Repairs) -> None:
-    """Put back what was kept into the row of the card."""
+def recall(
+    entry: Mapping[str, Any],
+    row: int,
+    readings: Readings,
+    states: States,
+    faults: Faults,
+    speed: Speed,
+    repairs: Repairs,
+    breaker: SlowBreaker,
+    latest: float,
+) -> None:
+    """Put back what was kept into the row of the card. `latest`: no sample is newer than this."""
+    readings.heard[row] = min(entry.get("seen", -np.inf), latest)
+    for name, quantity in _VALUES.items():
+        if name in entry:
+            readings.value[row, quantity.value] = entry[name]
+            readings.time[row, quantity.value] = min(entry.get("seen", 0), latest)
     speed.rows.busy_s[row] = entry.get("busy", 0)
+    speed.rows.slower[row] = bool(entry.get("slower", 0))
+    speed.rows.pods[row] = entry.get("pods", 0)
+    speed.rows.lately[row] = entry.get("lately", np.nan) / _PARTS
     states.state[row] = entry.get("state", int(State.UNKNOWN))
     states.since[row] = entry.get("since", np.nan)
     states.slow[row] = bool(entry.get("slow", 0))
+    states.by_word[row] = bool(entry.get("word", 0))
+    states.returns[row] = bool(entry.get("returns", 0))
+    breaker.kept_out[row] = states.slow[row] and not entry.get("spared", 0)
     states.hold_s[row] = entry.get("hold", 0)
     states.released_at[row] = entry.get("released", -np.inf)
     faults.found[row] = entry.get("found", 0)

@@ -12,15 +12,15 @@ class Quantity(Enum):
     """A quantity as it comes from the exporter, in the unit given here. What is missing is NaN or absent, never 0.
 
     Gauges
-        SM_CLOCK_HZ, SM_CLOCK_MAX_HZ, MEM_CLOCK_HZ: Hz.
+        SM_CLOCK_HZ, SM_CLOCK_MAX_HZ: Hz.
         ENGINE_ACTIVE, SM_ACTIVE, TENSOR_ACTIVE, DRAM_ACTIVE: share of the time since the last sample, 0 to 1, of the profiler.
         UTILIZATION: share of the time in which any kernel ran, 0 to 1, of the driver.
         POWER_W, POWER_LIMIT_W: W. TEMP_C, MEM_TEMP_C: degrees Celsius. FB_USED: share of the memory, 0 to 1.
         PCIE_WIDTH, PCIE_WIDTH_MAX: lanes. PCIE_GEN, PCIE_GEN_MAX: generation.
-        HEALTH: 1 good, 0.8 warning, 0 failed. REMAP_FAILED: 0 or 1. LAST_XID: the last code, 0 none.
+        HEALTH: 1 good, 0 failed, anything between a warning. REMAP_FAILED: 0 or 1. LAST_XID: the last code, 0 none.
         CLOCK_REASONS: bit mask; bit 0 says that the card is idle.
         EVIDENCE: what others say of the card, 0 bad to 1 good.
-        HW_THERMAL_FRACTION, POWER_BRAKE_FRACTION, POWER_CAP_FRACTION: share of the time, 0 to 1, where there is no counter.
+        HW_THERMAL_FRACTION, POWER_CAP_FRACTION: share of the time, 0 to 1, where there is no counter.
     Counters
         XID_FATAL: events whose code is fatal. ECC_DBE: double-bit errors since the driver was loaded.
         HW_THERMAL_S, SW_THERMAL_S, POWER_BRAKE_S, POWER_CAP_S: seconds for which the clock was held down.
@@ -29,7 +29,6 @@ class Quantity(Enum):
 
     SM_CLOCK_HZ = 0
     SM_CLOCK_MAX_HZ = auto()
-    MEM_CLOCK_HZ = auto()
     ENGINE_ACTIVE = auto()
     SM_ACTIVE = auto()
     TENSOR_ACTIVE = auto()
@@ -50,7 +49,6 @@ class Quantity(Enum):
     CLOCK_REASONS = auto()
     EVIDENCE = auto()
     HW_THERMAL_FRACTION = auto()
-    POWER_BRAKE_FRACTION = auto()
     POWER_CAP_FRACTION = auto()
     XID_FATAL = auto()
     ECC_DBE = auto()
@@ -86,7 +84,6 @@ _LARGEST: Final = {
     Quantity.CLOCK_REASONS: 2.0**32,
     Quantity.EVIDENCE: 1.0,
     Quantity.HW_THERMAL_FRACTION: _SHARE,
-    Quantity.POWER_BRAKE_FRACTION: _SHARE,
     Quantity.POWER_CAP_FRACTION: _SHARE,
     Quantity.SM_CLOCK_HZ: 1e10,
     Quantity.POWER_W: 1e4,

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 from numpy.typing import NDArray
 
 from pyscheduler.core.capacity.poll import Column, Floats
 from pyscheduler.core.capacity.quantities import AT_ONCE, COUNTERS, Quantity, largest
 
-__all__ = ["Bools", "Readings"]
+__all__ = ["SKEW_S", "Bools", "Readings"]
 
 Bools = NDArray[np.bool_]
 
-# Samples from the future are of a clock that is wrong; taken, they would hide all that follow.
-_SKEW_S = 30.0
+# Clocks differ by so much at most. What is further ahead is of a clock that is wrong; taken, it would hide all that follows.
+SKEW_S: Final = 30.0
+# A counter of events begins anew when it falls at all; what is measured, such as energy, only when it falls below this share.
+_ANEW: Final = {Quantity.ENERGY_J: 0.5}
 
 
 class Readings:
@@ -33,9 +37,11 @@ class Readings:
     span
         Seconds since the sample before, of those that are new; NaN at the first.
     step
-        By how much a counter grew since; NaN at the first and after a reset.
+        By how much a counter grew since; NaN at the first, and where it went back.
     reset
-        Whether the counter went back with this poll.
+        Whether the counter began anew with this poll.
+    heard
+        When the card was last heard of before it had a sample here: before a restart, or elsewhere. -inf if never.
     """
 
     def __init__(self, count: int) -> None:
@@ -47,6 +53,7 @@ class Readings:
         self.new = np.zeros(shape, dtype=np.bool_)
         self.first = np.zeros(shape, dtype=np.bool_)
         self.reset = np.zeros(shape, dtype=np.bool_)
+        self.heard = np.full(count, -np.inf)
 
     def begin(self) -> None:
         """Forget what was new."""
@@ -60,15 +67,16 @@ class Readings:
         at_column = quantity.value
         cards = rows[np.asarray(column.cards, dtype=np.int64)]
         values, times = np.asarray(column.values, dtype=np.float64), np.asarray(column.times, dtype=np.float64)
-        valid = (values >= 0) & (values <= largest(quantity)) & (times <= at + _SKEW_S)
+        valid = (values >= 0) & (values <= largest(quantity)) & (times <= at + SKEW_S)
         before = self.time[cards, at_column]
         spacing = 0.0 if quantity in AT_ONCE else interval_s * 2 / 3
         first = np.isnan(before)
         new = valid & (first | ((times > before) & (times >= before + spacing)))
         cards, values, times, before, first = cards[new], values[new], times[new], before[new], first[new]
         if quantity in COUNTERS:
-            step = values - self.value[cards, at_column]
-            self.reset[cards, at_column] = step < 0
+            last = self.value[cards, at_column]
+            step = values - last
+            self.reset[cards, at_column] = values < last * _ANEW.get(quantity, 1.0)
             self.step[cards, at_column] = np.where(step < 0, np.nan, step)
         self.span[cards, at_column] = times - before
         self.value[cards, at_column] = values
@@ -100,5 +108,5 @@ class Readings:
         """Return when each card was last heard of; -inf if never. What others say of it is no sign of life."""
         times = np.where(np.isnan(self.time), -np.inf, self.time)
         times[:, Quantity.EVIDENCE.value] = -np.inf
-        newest: Floats = times.max(axis=1, initial=-np.inf)
+        newest: Floats = np.maximum(times.max(axis=1, initial=-np.inf), self.heard)
         return newest

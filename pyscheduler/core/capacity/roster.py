@@ -27,6 +27,8 @@ class Roster:
         The power limit that the facts give, NaN if none.
     nodes
         The number of each card's node.
+    polled
+        Whether it has been in a poll.
     """
 
     def __init__(self) -> None:
@@ -34,6 +36,7 @@ class Roster:
         self.models: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self.limits: Floats = np.zeros(0)
         self.nodes: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self.polled: Bools = np.zeros(0, dtype=np.bool_)
         self._model_numbers: dict[str, int] = {}
         self._node_numbers: dict[str, int] = {}
         self._pods: list[str | None] = []
@@ -54,11 +57,13 @@ class Roster:
         self.nodes = np.concatenate((self.nodes, np.array(nodes, dtype=np.int64)))
         self.models = np.concatenate((self.models, np.full(len(new), -1)))
         self.limits = np.concatenate((self.limits, np.full(len(new), np.nan)))
+        self.polled = np.concatenate((self.polled, np.zeros(len(new), dtype=np.bool_)))
         return added
 
     def update(self, cards: Sequence[CardKey], facts: Sequence[CardFacts]) -> NDArray[np.int64]:
         """Take the facts; return the row of each card. A fact that is missing now stays as it was."""
         rows = np.array([self.rows[key] for key in cards], dtype=np.int64)
+        self.polled[rows] = True
         if len(self._newest) < len(self.rows):
             self._newest |= {key.identity: self.rows[key] for key in cards}
         for row, fact in zip(rows.tolist(), facts, strict=False):
@@ -82,6 +87,10 @@ class Roster:
         self._pods = now
         return moved
 
+    def held(self) -> Bools:
+        """Tell which cards a pod has, as far as was said last."""
+        return np.array([pod is not None for pod in self._pods], dtype=np.bool_)
+
     def identities(self) -> dict[str, int]:
         """Return the row of each UUID: where it was polled last, if it has moved."""
         return dict(self._newest)
@@ -92,12 +101,16 @@ class Roster:
             return np.ones(len(self.rows), dtype=np.bool_)
         return np.array([self._newest[key.identity] == row for key, row in self.rows.items()], dtype=np.bool_)
 
-    def keep(self, kept: NDArray[np.int64]) -> None:
-        """Drop all rows but these."""
+    def keep(self, kept: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Drop all rows but these; number the nodes anew that have one, and return what their numbers were."""
         keys = list(self.rows)
         left = [keys[row] for row in kept.tolist()]
         self._pods = [self._pods[row] for row in kept.tolist()]
         newest = {key.identity for key in left if self._newest[key.identity] == self.rows[key]}
-        self.models, self.limits, self.nodes = self.models[kept], self.limits[kept], self.nodes[kept]
+        self.models, self.limits, self.polled = self.models[kept], self.limits[kept], self.polled[kept]
+        numbers, self.nodes = np.unique(self.nodes[kept], return_inverse=True)
+        names = list(self._node_numbers)
+        self._node_numbers = {names[number]: new for new, number in enumerate(numbers.tolist())}
         self.rows = {key: row for row, key in enumerate(left)}
         self._newest = {key.identity: row for row, key in enumerate(left) if key.identity in newest}
+        return numbers

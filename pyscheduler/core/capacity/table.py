@@ -28,7 +28,8 @@ class CardCapacity:
     health, speed, available
         H, I and A, 0 bad to 1 good. A is None where nothing is known.
     score
-        What it is ranked by.
+        What it is ranked by, 0 bad to 1 good: H, times its speed by that of a good card (`Speed.ranking`), times what A
+        counts (`Availability.for_ranking`). In classic mode that of its node.
     relative_speed
         Its speed by the median of its peers; None where it is not known.
     excluded
@@ -41,6 +42,9 @@ class CardCapacity:
         Of its newest sample; None without any.
     confidence
         How much is known of its speed, 0 to 1.
+    timer_s, timer_end_s
+        For how long it has been on its way to the next state, and how long it must be (`States.timers`); None where it is
+        not. In classic mode for how long its node has been below the threshold.
     """
 
     card: CardKey
@@ -56,6 +60,8 @@ class CardCapacity:
     evidence: str
     age_s: float | None
     confidence: float
+    timer_s: float | None = None
+    timer_end_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +72,7 @@ class CapacityTable:
     ----------
     rows
         The place of each card in the arrays.
-    models, health, speed, available, score, excluded, state, since, age_s, confidence
+    models, health, speed, available, score, excluded, state, since, age_s, confidence, timer_s, timer_end_s
         As in `CardCapacity`; NaN stands for None.
     reasons
         What the sentences are made of.
@@ -87,6 +93,8 @@ class CapacityTable:
     since: Floats
     age_s: Floats
     confidence: Floats
+    timer_s: Floats
+    timer_end_s: Floats
     reasons: Evidence
     frozen: bool
     spared: int
@@ -118,6 +126,8 @@ class CapacityTable:
             evidence=self.reasons.sentence(row),
             age_s=_known(self.age_s[row]),
             confidence=float(self.confidence[row]),
+            timer_s=_known(self.timer_s[row]),
+            timer_end_s=_known(self.timer_end_s[row]),
         )
 
 

@@ -52,7 +52,6 @@ def _speed(prefix: str) -> tuple[Source, ...]:
     return (
         clock(_Q.SM_CLOCK_HZ, "gpu_clock", "(?i:.*system)"),
         clock(_Q.SM_CLOCK_MAX_HZ, "gpu_max_clock", "(?i:.*system)"),
-        clock(_Q.MEM_CLOCK_HZ, "gpu_clock", "(?i:.*memory)"),
         _one(_Q.PCIE_GEN, Metric(f"{prefix}pcie_speed", most=1000.0, convert=_generation)),
         _one(_Q.PCIE_GEN_MAX, Metric(f"{prefix}pcie_max_speed", most=1000.0, convert=_generation)),
     )

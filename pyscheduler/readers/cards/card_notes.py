@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 from typing import Any, Final
 
 from pyscheduler.core.capacity.opinions import ALL_CARDS, NodeOpinion, Opinion
+from pyscheduler.readers.document_values import unix_time
 from pyscheduler.readers.text.parts import MAX_DEVICES
 
-__all__ = ["KEY", "read", "sentence", "share"]
+__all__ = ["KEY", "read", "sentence", "share", "shown"]
 
 KEY: Final = "pyscheduler.io/cards"
 
@@ -33,7 +33,7 @@ def read(text: str) -> tuple[NodeOpinion, list[str]]:
     except (ValueError, RecursionError) as cause:
         return NodeOpinion(), [f"is no JSON ({str(cause)[:_SHOWN]}): write {_FORM}"]
     if not isinstance(raw, dict):
-        return NodeOpinion(), [f"is {_shown(raw)}: write {_FORM}"]
+        return NodeOpinion(), [f"is {shown(raw)}: write {_FORM}"]
     if len(raw) > MAX_DEVICES:
         return NodeOpinion(), [f"names {len(raw)} cards: no node has more than {MAX_DEVICES}, write those of this node only"]
     cards: dict[str, Opinion] = {}
@@ -65,7 +65,7 @@ def sentence(text: str) -> str:
 def _said(name: str, entry: Any) -> Iterator[Opinion | float | str]:
     """Yield what is said of a card: what it is worth, when it was repaired, or what is wrong with either."""
     if not isinstance(entry, dict):
-        yield f"{_shown(name)} is {_shown(entry)}: write {_FORM}"
+        yield f"{shown(name)} is {shown(entry)}: write {_FORM}"
         return
     if _REPAIRED_AT in entry:
         yield _repaired_at(name, entry[_REPAIRED_AT])
@@ -75,13 +75,9 @@ def _said(name: str, entry: Any) -> Iterator[Opinion | float | str]:
 
 def _repaired_at(name: str, raw: Any) -> float | str:
     """Return when a card was repaired, in whole seconds, or what is wrong with the time."""
-    try:
-        said = datetime.fromisoformat(raw)
-        seconds = said.timestamp() if said.tzinfo else None
-    except (TypeError, ValueError, OverflowError):
-        seconds = None
+    seconds = unix_time(raw)
     if seconds is None:
-        return f"{_shown(name)} has the {_REPAIRED_AT} {_shown(raw)}: {_TIME_FORM}"
+        return f"{shown(name)} has the {_REPAIRED_AT} {shown(raw)}: {_TIME_FORM}"
     # What is remembered of cards are whole numbers: the same time must be the same after a restart.
     return float(int(seconds))
 
@@ -90,14 +86,15 @@ def _opinion(name: str, entry: Mapping[str, Any]) -> Opinion | str:
     """Return what a card is worth, or what is wrong with that."""
     value = share(entry.get("value"))
     if value is None:
-        return f"{_shown(name)} has the value {_shown(entry.get('value'))}: write a number from 0 (bad) to 1 (good)"
+        return f"{shown(name)} has the value {shown(entry.get('value'))}: write a number from 0 (bad) to 1 (good)"
     reason = entry.get("reason", "")
     if not isinstance(reason, str):
-        return f"{_shown(name)} has the reason {_shown(reason)}: write a text"
+        return f"{shown(name)} has the reason {shown(reason)}: write a text"
     return Opinion(value, sentence(reason) or f"annotation {KEY} of its node says {value:g}")
 
 
-def _shown(raw: Any) -> str:
+def shown(raw: Any) -> str:
+    """Return a foreign value as a message may hold it."""
     if isinstance(raw, dict | list):
         return "a mapping" if isinstance(raw, dict) else "a list"
     # As JSON: half of a surrogate pair is no text, and no message could carry it.

@@ -51,8 +51,8 @@ def _dev(
 
 
 def _health_share(watches: Floats) -> Floats:
-    """Return 1 for pass, 0.8 for a warning, 0 for a failure (dcgm_structs.h, dcgmHealthWatchResults_t: 0, 10, 20)."""
-    return np.select([np.isnan(watches), watches < 10, watches < 20], [np.nan, 1.0, 0.8], 0.0)
+    """Return 1 for pass, between for a warning, 0 for a failure (dcgm_structs.h, dcgmHealthWatchResults_t: 0, 10, 20)."""
+    return np.select([np.isnan(watches), watches < 10, watches < 20], [np.nan, 1.0, 0.5], 0.0)
 
 
 def _health(harmless_xids: Sequence[int]) -> tuple[Source, ...]:
@@ -92,8 +92,6 @@ _CLOCKS: Final = (
     *_dev(_Q.SM_CLOCK_HZ, "DEV_SM_CLOCK", scale=_MEGA, most=_CLOCK_MOST),
     *_dev(_Q.SM_CLOCK_MAX_HZ, "DEV_SM_MAX_CLOCK_HERTZ", most=_CLOCK_MOST),
     *_dev(_Q.SM_CLOCK_MAX_HZ, "DEV_MAX_SM_CLOCK", scale=_MEGA, most=_CLOCK_MOST),
-    *_dev(_Q.MEM_CLOCK_HZ, "DEV_MEMORY_CLOCK_HERTZ", most=_CLOCK_MOST),
-    *_dev(_Q.MEM_CLOCK_HZ, "DEV_MEM_CLOCK", scale=_MEGA, most=_CLOCK_MOST),
     *_dev(_Q.CLOCK_REASONS, "DEV_CLOCKS_EVENT_REASONS", "DEV_CLOCK_THROTTLE_REASONS", most=_BITS_MOST),
 )
 

@@ -32,6 +32,8 @@ _LEVEL: Final = 1
 # Bytes of a line, and of all lines of a shard: many times what there is.
 _LINE_MAX: Final = 1 << 16
 _TEXT_MAX: Final = 1 << 28
+# "lately" is a logarithm. No other number of a card is below 0, nor are the weights of its loads and burdens.
+_NOT_PLAIN: Final = frozenset(("lately", "loads", "burdens"))
 # Problems of one shard that are told each.
 _TOLD_MAX: Final = 3
 
@@ -99,13 +101,15 @@ class _Shard:
 
     def __init__(self, packed: bytes) -> None:
         self._packed = packed
-        self._readable = False
+        # By the version that was read last; None before the first.
+        self._readable: bool | None = None
         # The first problems, and how many there are.
         self.problems: list[str] = []
         self.problem_count = 0
 
     def cards(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield each card that can be read."""
+        number = 0
         try:
             for number, line in enumerate(self._lines(), 1):
                 try:
@@ -117,6 +121,9 @@ class _Shard:
                         yield found
         except (OSError, EOFError, zlib.error) as cause:
             self._tell(f"what follows cannot be unpacked ({cause}): it is left out")
+        else:
+            if not number:
+                self._tell("there is nothing in it: what was known of its cards is not read")
 
     def _tell(self, problem: str) -> None:
         self.problem_count += 1
@@ -145,4 +152,16 @@ class _Shard:
         name = raw.pop("card", None)
         if not isinstance(name, str) or not name:
             raise ValueError("it names no card")
-        return (name, memory.check(name, raw)) if self._readable else None
+        if self._readable is None:
+            raise ValueError("no version stands before it")
+        return (name, _checked(name, raw)) if self._readable else None
+
+
+def _checked(name: str, raw: Any) -> dict[str, Any]:
+    entry = memory.check(name, raw)
+    rows = (*entry.get("loads", ()), *entry.get("burdens", ()))
+    # Behind the cell of a load or the number of a burden stand means and weights by turns.
+    weights = (weight for row in rows for weight in row[2::2])
+    if any(value < 0 for value in (*(entry[key] for key in entry if key not in _NOT_PLAIN), *weights)):
+        raise ValueError(f"the memory of card {name} holds a number below 0: remove it")
+    return entry

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from pyscheduler.core.capacity.opinions import SAYS_NOTHING, NodeOpinion, Opinion, Signal, worse
+from pyscheduler.core.capacity.opinions import ALL_CARDS, SAYS_NOTHING, NodeOpinion, Opinion, Signal, worse
 from pyscheduler.core.findings import Finding, Severity
 from pyscheduler.readers.cards import card_notes
-from pyscheduler.readers.cards.card_notes import sentence, share
+from pyscheduler.readers.cards.card_notes import sentence, share, shown
 from pyscheduler.readers.cards.signals import Signals
 
 __all__ = ["opinion_of"]
@@ -24,10 +24,10 @@ _CUT_AT: Final = 1000
 _TOLD_MAX: Final = 5
 
 
-def opinion_of(raw: Raw, signals: Signals) -> tuple[NodeOpinion, tuple[Finding, ...]]:
-    """Return what a Node says of its cards, and what of it could not be understood."""
+def opinion_of(raw: Raw, signals: Signals, uuids: Sequence[str] = ()) -> tuple[NodeOpinion, tuple[Finding, ...]]:
+    """Return what a Node says of its cards, and what of it could not be understood. `uuids`: all its cards, if they are known."""
     meta, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
-    said = _Said()
+    said = _Said(uuids)
     said.texts({**(meta.get("labels") or {}), **(meta.get("annotations") or {})}, signals.labels)
     said.conditions(status.get("conditions") or (), signals.conditions)
     said.taints(spec.get("taints") or (), signals.taints)
@@ -37,8 +37,9 @@ def opinion_of(raw: Raw, signals: Signals) -> tuple[NodeOpinion, tuple[Finding, 
 class _Said:
     """What has been read of one Node."""
 
-    def __init__(self) -> None:
+    def __init__(self, uuids: Sequence[str]) -> None:
         self.anything = False
+        self._uuids = uuids
         self.findings: list[Finding] = []
         self._every: Opinion | None = None
         self._cards: dict[str, Opinion] = {}
@@ -88,6 +89,7 @@ class _Said:
 
     def _note(self, text: str) -> None:
         opinion, problems = card_notes.read(text)
+        problems += self._unknown(opinion)
         if opinion.every:
             self._take(opinion.every)
         for uuid, each in opinion.cards.items():
@@ -98,6 +100,19 @@ class _Said:
         for problem in problems[:_TOLD_MAX]:
             what = f"annotation {card_notes.KEY}: {problem}{f' ({rest} more like it)' if rest > 0 else ''}"
             self.findings.append(Finding("evidence-unusable", what, "write it anew", severity=Severity.ERROR))
+
+    def _unknown(self, opinion: NodeOpinion) -> list[str]:
+        """Return which cards are named that the node does not have, as far as its cards are known."""
+        if not self._uuids:
+            return []
+        named = dict.fromkeys((*opinion.cards, *opinion.repaired))
+        strange = [name for name in named if name not in self._uuids and name != ALL_CARDS]
+        return [f"{shown(name)} is none of the cards of this node: write {self._meant(name)}" for name in strange]
+
+    def _meant(self, name: str) -> str:
+        """Return the card that may be meant: in other letters, or without what UUIDs begin with."""
+        alike = [uuid for uuid in self._uuids if uuid.lower().removeprefix("gpu-") == name.lower().removeprefix("gpu-")]
+        return alike[0] if alike else f"a UUID of its node document, such as {self._uuids[0]}"
 
     def _take(self, opinion: Opinion, uuids: Collection[str] = ()) -> None:
         """Take what is said of these cards; of all, if none is named. That all is well says nothing."""

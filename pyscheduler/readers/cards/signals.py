@@ -1,6 +1,6 @@
 """Who says on a Node how good its cards are, and by what.
 
-0 is bad, `_DOUBTFUL` is kept out as slow cards are, `_WARNED` only ranks behind others. SuperBench has nothing of its own on
+0 is bad, `_DOUBTFUL` is kept out as slow cards are, a warning only ranks behind others. SuperBench has nothing of its own on
 nodes: its rules write files. What runs it may set a label, which the configuration names.
 """
 
@@ -10,14 +10,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from pyscheduler.core.capacity.config import FaultConfig
 from pyscheduler.core.capacity.opinions import Signal, Where
 
 __all__ = ["BUILT_IN", "Signals", "signals_of"]
 
 _BAD: Final = 0.0
 _DOUBTFUL: Final = 0.5
-# As a warning of our own (`FaultConfig.warning`).
-_WARNED: Final = 0.8
 _GOOD: Final = 1.0
 
 # IBM/autopilot, pkg/handlers/healthchecks.go, gpu-dcgm/entrypoint.py and README.md: ERR was the WARN of earlier versions.
@@ -51,11 +50,10 @@ _PROBLEMS: Final = (
     ("GPUMissing", _DOUBTFUL, "AKS"),
     ("NVLinkStatusInactive", _DOUBTFUL, "AKS"),
     ("XIDErrors", _DOUBTFUL, "AKS"),
-    ("GPUClockThrottling", _WARNED, "AKS"),
-    ("IBLinkFlapping", _WARNED, "AKS"),
     ("NebiusGPUError", _BAD, "Nebius"),
     ("AMDGPUProblem", _BAD, "amdgpuhealth"),
 )
+_WARNINGS: Final = (("GPUClockThrottling", "AKS"), ("IBLinkFlapping", "AKS"))
 _AMD_TAINT: Final = "amd-gpu-unhealthy"
 
 _TAINTED: Final = {"noschedule": _BAD, "noexecute": _BAD, "prefernoschedule": _DOUBTFUL}
@@ -70,15 +68,15 @@ class Signals:
     taints: Mapping[str, Signal] = field(default_factory=dict)
 
 
-def signals_of(more: Iterable[Signal] = ()) -> Signals:
-    """Return what is known here and `more`, which takes the place of what has the same key."""
+def signals_of(more: Iterable[Signal] = (), warning: float = FaultConfig().warning) -> Signals:
+    """Return what is known here and `more`, which takes the place of what has the same key. `warning`: what a warning is worth."""
     found: dict[Where, dict[str, Signal]] = {where: {} for where in Where}
-    for signal in (*_known(), *more):
+    for signal in (*_known(warning), *more):
         found[signal.where][signal.key] = signal
     return Signals(found[Where.LABEL], found[Where.CONDITION], found[Where.TAINT])
 
 
-def _known() -> Iterable[Signal]:
+def _known(warning: float) -> Iterable[Signal]:
     yield _AUTOPILOT
     yield Signal(Where.LABEL, "dgxc.nvidia.com/nvsentinel-state", dict.fromkeys(_NVSENTINEL_STATES, _BAD), "NVSentinel")
     for check in _NVSENTINEL_CHECKS:
@@ -87,6 +85,8 @@ def _known() -> Iterable[Signal]:
         yield Signal(Where.TAINT, key, _TAINTED, "NVSentinel")
     for problem, value, who in _PROBLEMS:
         yield Signal(Where.CONDITION, problem, {"true": value}, who)
+    for problem, who in _WARNINGS:
+        yield Signal(Where.CONDITION, problem, {"true": warning}, who)
     yield Signal(Where.TAINT, _AMD_TAINT, _TAINTED, "AMD GPU operator")
 
 

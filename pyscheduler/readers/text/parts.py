@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
+from pyscheduler.readers.text.excerpt import excerpt
+
 __all__ = ["MAX_DEVICES", "address", "cpu_list", "fields", "integer", "node_index", "some"]
 
 # An NVLink domain of today has 72 GPUs, the next 576. What lists more is no machine, and pairs are its square.
@@ -56,7 +58,7 @@ def fields(name: str, **known: Any) -> dict[str, Any]:
 
 
 def some(names: Iterable[str]) -> str:
-    """Return the first of `names` and how many more there are."""
+    """Return the first of `names`, cut where they are very long, and how many more there are."""
     listed = list(names)
     rest = len(listed) - _NAMED
-    return ", ".join(listed[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+    return ", ".join(map(excerpt, listed[:_NAMED])) + (f" and {rest} more" if rest > 0 else "")

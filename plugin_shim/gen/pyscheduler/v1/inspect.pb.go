@@ -932,7 +932,7 @@ func (x *ListCardsRequest) GetPageToken() string {
 
 type ListCardsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Not set where the service is not told of a Prometheus (metrics.url).
+	// Not set where the service is not told of a Prometheus (metrics.url), and nobody has said anything of a card.
 	Status *CapacityStatus `protobuf:"bytes,1,opt,name=status,proto3" json:"status,omitempty"`
 	Cards  []*Card         `protobuf:"bytes,2,rep,name=cards,proto3" json:"cards,omitempty"`
 	// Empty with the last page.
@@ -996,7 +996,7 @@ type CapacityStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// layered or classic.
 	Mode string `protobuf:"bytes,1,opt,name=mode,proto3" json:"mode,omitempty"`
-	// Address of Prometheus.
+	// Address of Prometheus, empty without one.
 	Url string `protobuf:"bytes,2,opt,name=url,proto3" json:"url,omitempty"`
 	// False until the first poll is over.
 	Polled bool `protobuf:"varint,3,opt,name=polled,proto3" json:"polled,omitempty"`
@@ -1198,9 +1198,14 @@ type Card struct {
 	// Age of its newest sample; not set without any.
 	AgeSeconds *float64 `protobuf:"fixed64,14,opt,name=age_seconds,json=ageSeconds,proto3,oneof" json:"age_seconds,omitempty"`
 	// How much is known of its speed, 0 to 1.
-	Confidence    float64 `protobuf:"fixed64,15,opt,name=confidence,proto3" json:"confidence,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Confidence float64 `protobuf:"fixed64,15,opt,name=confidence,proto3" json:"confidence,omitempty"`
+	// For how long it has been on its way to the next state, and how long it must be: suspect below the threshold; degraded or
+	// failed above the bar of recovery; on probation at work, or below the threshold again. In classic mode: for how long its
+	// node, still a candidate, has been below the threshold. Not set where it is not on its way.
+	TimerSeconds    *float64 `protobuf:"fixed64,16,opt,name=timer_seconds,json=timerSeconds,proto3,oneof" json:"timer_seconds,omitempty"`
+	TimerEndSeconds *float64 `protobuf:"fixed64,17,opt,name=timer_end_seconds,json=timerEndSeconds,proto3,oneof" json:"timer_end_seconds,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Card) Reset() {
@@ -1338,6 +1343,20 @@ func (x *Card) GetConfidence() float64 {
 	return 0
 }
 
+func (x *Card) GetTimerSeconds() float64 {
+	if x != nil && x.TimerSeconds != nil {
+		return *x.TimerSeconds
+	}
+	return 0
+}
+
+func (x *Card) GetTimerEndSeconds() float64 {
+	if x != nil && x.TimerEndSeconds != nil {
+		return *x.TimerEndSeconds
+	}
+	return 0
+}
+
 var File_pyscheduler_v1_inspect_proto protoreflect.FileDescriptor
 
 const file_pyscheduler_v1_inspect_proto_rawDesc = "" +
@@ -1439,7 +1458,7 @@ const file_pyscheduler_v1_inspect_proto_rawDesc = "" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x14\n" +
 	"\x05cards\x18\x03 \x01(\rR\x05cards\x12\x1a\n" +
-	"\bexcluded\x18\x04 \x01(\rR\bexcluded\"\xd3\x03\n" +
+	"\bexcluded\x18\x04 \x01(\rR\bexcluded\"\xd6\x04\n" +
 	"\x04Card\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
 	"\x04uuid\x18\x02 \x01(\tR\x04uuid\x12\x10\n" +
@@ -1459,12 +1478,16 @@ const file_pyscheduler_v1_inspect_proto_rawDesc = "" +
 	"ageSeconds\x88\x01\x01\x12\x1e\n" +
 	"\n" +
 	"confidence\x18\x0f \x01(\x01R\n" +
-	"confidenceB\f\n" +
+	"confidence\x12(\n" +
+	"\rtimer_seconds\x18\x10 \x01(\x01H\x04R\ftimerSeconds\x88\x01\x01\x12/\n" +
+	"\x11timer_end_seconds\x18\x11 \x01(\x01H\x05R\x0ftimerEndSeconds\x88\x01\x01B\f\n" +
 	"\n" +
 	"_availableB\x11\n" +
 	"\x0f_relative_speedB\b\n" +
 	"\x06_sinceB\x0e\n" +
-	"\f_age_seconds2\xb2\x03\n" +
+	"\f_age_secondsB\x10\n" +
+	"\x0e_timer_secondsB\x14\n" +
+	"\x12_timer_end_seconds2\xb2\x03\n" +
 	"\aInspect\x12M\n" +
 	"\bGetState\x12\x1f.pyscheduler.v1.GetStateRequest\x1a .pyscheduler.v1.GetStateResponse\x12P\n" +
 	"\tListNodes\x12 .pyscheduler.v1.ListNodesRequest\x1a!.pyscheduler.v1.ListNodesResponse\x12Y\n" +

@@ -205,7 +205,7 @@ class CardCount(_message.Message):
     def __init__(self, model: _Optional[str] = ..., state: _Optional[str] = ..., cards: _Optional[int] = ..., excluded: _Optional[int] = ...) -> None: ...
 
 class Card(_message.Message):
-    __slots__ = ("node", "uuid", "mig", "model", "health", "speed", "available", "score", "relative_speed", "state", "since", "excluded", "evidence", "age_seconds", "confidence")
+    __slots__ = ("node", "uuid", "mig", "model", "health", "speed", "available", "score", "relative_speed", "state", "since", "excluded", "evidence", "age_seconds", "confidence", "timer_seconds", "timer_end_seconds")
     NODE_FIELD_NUMBER: _ClassVar[int]
     UUID_FIELD_NUMBER: _ClassVar[int]
     MIG_FIELD_NUMBER: _ClassVar[int]
@@ -221,6 +221,8 @@ class Card(_message.Message):
     EVIDENCE_FIELD_NUMBER: _ClassVar[int]
     AGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     CONFIDENCE_FIELD_NUMBER: _ClassVar[int]
+    TIMER_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    TIMER_END_SECONDS_FIELD_NUMBER: _ClassVar[int]
     node: str
     uuid: str
     mig: str
@@ -236,4 +238,6 @@ class Card(_message.Message):
     evidence: str
     age_seconds: float
     confidence: float
-    def __init__(self, node: _Optional[str] = ..., uuid: _Optional[str] = ..., mig: _Optional[str] = ..., model: _Optional[str] = ..., health: _Optional[float] = ..., speed: _Optional[float] = ..., available: _Optional[float] = ..., score: _Optional[float] = ..., relative_speed: _Optional[float] = ..., state: _Optional[str] = ..., since: _Optional[float] = ..., excluded: _Optional[bool] = ..., evidence: _Optional[str] = ..., age_seconds: _Optional[float] = ..., confidence: _Optional[float] = ...) -> None: ...
+    timer_seconds: float
+    timer_end_seconds: float
+    def __init__(self, node: _Optional[str] = ..., uuid: _Optional[str] = ..., mig: _Optional[str] = ..., model: _Optional[str] = ..., health: _Optional[float] = ..., speed: _Optional[float] = ..., available: _Optional[float] = ..., score: _Optional[float] = ..., relative_speed: _Optional[float] = ..., state: _Optional[str] = ..., since: _Optional[float] = ..., excluded: _Optional[bool] = ..., evidence: _Optional[str] = ..., age_seconds: _Optional[float] = ..., confidence: _Optional[float] = ..., timer_seconds: _Optional[float] = ..., timer_end_seconds: _Optional[float] = ...) -> None: ...
