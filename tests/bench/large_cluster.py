@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import json
 import queue
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -138,14 +139,22 @@ def main() -> None:
         parser.add_argument(name, type=int, required=True)
     asked = parser.parse_args()
     _Handler.cluster = LargeCluster(asked.nodes, asked.pods, asked.gpu_pods)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    server.daemon_threads = True
+    server = _Server(("127.0.0.1", 0), _Handler)
     print(server.server_address[1], flush=True)
     server.serve_forever()
 
 
 def _event(what: str, body: bytes) -> bytes:
     return b'{"type":"' + what.encode() + b'","object":' + body + b"}\n"
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Tell of a fault, but not that the service has ended."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 
 class _Handler(BaseHTTPRequestHandler):

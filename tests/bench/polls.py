@@ -54,9 +54,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--nodes", type=int, default=1250)
     parser.add_argument("--polls", type=int, default=12)
-    parser.add_argument(
-        "--all", action="store_true", help="all metrics of the lists in deploy/prometheus, not only the twelve that count"
-    )
+    parser.add_argument("--all", action="store_true", help="all metrics of the lists in deploy/prometheus, not only twelve")
     parser.add_argument("--rate", type=float, default=100.0, help="calls of Filter a second")
     asked = parser.parse_args()
     gpu_pods = 2 * asked.nodes
