@@ -31,8 +31,8 @@ marks="not long"
 # Its tests are left out by themselves.
 reason=$(deploy/local/prometheus.sh .build/bin 2>&1) || left_out "metrics from a real Prometheus" "$reason"
 stage "Python: unit, property" "$py" -m pytest -q -m "$marks" -n auto --maxprocesses 8 --dist loadfile tests/unit tests/property
-# One after another: they wait for processes of their own, which are late where all cores are taken.
-stage "Python: integration" "$py" -m pytest -q -m "$marks" tests/integration
+# Two at a time: most wait for processes of their own, which are late where all cores are taken.
+stage "Python: integration" "$py" -m pytest -q -m "$marks" -n 2 --dist loadfile tests/integration
 stage "lint: Python" make --no-print-directory lint-python
 if reason=$(deploy/local/modules.sh "$go" 2>&1 >/dev/null | tail -n 1) && [ -z "$(grep 'cannot be reached' <<<"$reason")" ]; then
   stage "lint: Go, generated code" make --no-print-directory lint-go
