@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
+import select
 import signal
+import socket
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import pytest
@@ -24,6 +33,7 @@ from pyscheduler.core.cluster import Cluster
 from pyscheduler.readers.cards.memory_shards import Shards
 from pyscheduler.readers.metrics_config import MetricsConfig
 from tests.builders import node, uuids
+from tests.integration.little_api import LittleApi
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -68,6 +78,9 @@ class NoStore:
 
     def load(self) -> Shards:
         return {}
+
+    def late(self) -> Shards | None:
+        """There is never more."""
 
     def save(self, shards: Shards) -> None:
         """Forget it."""
@@ -159,3 +172,53 @@ def test_worker_gives_way_to_the_service_and_outlives_a_ctrl_c_that_is_meant_for
         assert worker.run(os.getpid) == process
     finally:
         worker.stop()
+
+
+def test_worker_that_is_busy_ends_at_once_and_is_not_replaced() -> None:
+    worker = Worker()
+    process = worker.run(os.getpid)
+    with ThreadPoolExecutor(1) as callers:
+        call = callers.submit(worker.run, time.sleep, 600.0)
+        ended = os.pidfd_open(process)
+        try:
+            worker.stop()
+            assert select.select([ended], [], [], 10.0)[0]
+        finally:
+            os.close(ended)
+        with pytest.raises((BrokenProcessPool, CancelledError)):
+            call.result(10.0)
+
+
+def test_worker_ends_with_a_service_that_is_killed() -> None:
+    code = "import os; from pyscheduler.adapters.worker import Worker; Worker().run(os.getpid); os.kill(os.getpid(), 9)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as service:
+        assert service.stdout is not None
+        # The worker has it, too: its end is read when both have ended.
+        assert select.select([service.stdout], [], [], 60.0)[0]
+        assert service.stdout.read() == b""
+    assert service.returncode == -signal.SIGKILL
+
+
+def test_service_ends_though_prometheus_does_not_answer(tmp_path: Path) -> None:
+    api = LittleApi()
+    api.start()
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        silent.settimeout(60)
+        config = {
+            "socket": str(tmp_path / "s.sock"),
+            "kubeconfig": str(api.kubeconfig(tmp_path)),
+            "http_port": 0,
+            "metrics": {"url": f"http://127.0.0.1:{silent.getsockname()[1]}", "timeout": "120s"},
+        }
+        (tmp_path / "config").write_text(json.dumps(config))
+        command = [sys.executable, "-m", "pyscheduler", "serve", "--config", str(tmp_path / "config")]
+        try:
+            with subprocess.Popen(command, stderr=subprocess.DEVNULL) as service:
+                asked, _ = silent.accept()
+                with asked:
+                    service.terminate()
+                    assert service.wait(15) == 0
+        finally:
+            api.stop()
