@@ -16,9 +16,10 @@ import numpy as np
 
 from pyscheduler.adapters.prometheus import Collected, Memory, collect
 from pyscheduler.adapters.prometheus_errors import PrometheusError
+from pyscheduler.core.capacity import unnamed
 from pyscheduler.core.capacity.capacity import Capacity
 from pyscheduler.core.capacity.cards import CardKey
-from pyscheduler.core.capacity.config import CapacityConfig
+from pyscheduler.core.capacity.config import CapacityConfig, Mode
 from pyscheduler.core.capacity.opinions import NodeOpinion, opinions_of, repairs_of
 from pyscheduler.core.capacity.poll import Poll
 from pyscheduler.core.capacity.readings import SKEW_S
@@ -31,7 +32,7 @@ from pyscheduler.readers.cards.memory_shards import Shards, pack, unpack
 from pyscheduler.readers.document_values import iso
 from pyscheduler.readers.metrics_config import MetricsConfig
 
-__all__ = ["Judged", "LostError", "Told", "begin", "cards", "judge", "judge_without_metrics", "memory"]
+__all__ = ["Judged", "LostError", "Told", "begin", "cards", "judge", "judge_without_metrics", "memory", "recall"]
 
 # States that are worth saving as soon as a card is in one.
 _OUT: Final = (State.DEGRADED, State.FAILED)
@@ -100,6 +101,10 @@ class _Judge:
         self.capacity.restore(remembered)
         self.nodes: Mapping[str, str] = {}
         self._told: dict[str, NodeCards] = {}
+        self.inventory: Mapping[str, Sequence[str | None]] = {}
+        self._classic = config.mode is Mode.CLASSIC
+        # Nodes that may be out as a whole.
+        self._whole: frozenset[str] = frozenset()
         self._listed: Sequence[CardKey] = ()
         self._known: Collection[CardKey] = ()
         # Cards that are out, by what stays when they move.
@@ -107,20 +112,41 @@ class _Judge:
 
     def observe(self, polls: tuple[Poll, ...], told: Told) -> None:
         """Take the polls, of which the last is of now: who has which card is known of that one alone."""
-        if told.inventory is not None:
-            self.capacity.take_inventory(told.inventory)
-            self._listed = [CardKey(node, uuid) for node, uuids in told.inventory.items() for uuid in uuids if uuid is not None]
+        self._take_inventory(told)
         for poll in polls[:-1]:
             self.capacity.observe(poll)
         for poll in polls[-1:]:
             cards = {*self._known, *self._listed, *poll.cards} if told.said else ()
             self.capacity.observe(poll, told.pods, opinions_of(told.said, cards), repairs_of(told.said, cards))
 
+    def _take_inventory(self, told: Told) -> None:
+        inventory = self.inventory if told.inventory is None else told.inventory
+        # In classic mode a node is out as a whole.
+        whole = frozenset(inventory) if self._classic else unnamed.reported(told.said)
+        if told.inventory is None and whole == self._whole:
+            return
+        self.inventory, self._whole = inventory, whole
+        nodes = unnamed.with_indices(inventory, whole)
+        self.capacity.take_inventory(nodes)
+        self._listed = [CardKey(node, uuid) for node, uuids in nodes.items() for uuid in uuids if uuid is not None]
+
+    def cards(self, now: float) -> list[CardCapacity]:
+        """Return all cards, as they are handed out."""
+        table = self.capacity.table(now)
+        astray = self._unlocated(table)
+        return [card.handed_out(unnamed.HANDED_OUT) if card.card in astray else card for card in table]
+
+    def _unlocated(self, table: CapacityTable) -> set[CardKey]:
+        keys = list(table.rows)
+        return unnamed.unlocated({keys[row] for row in np.flatnonzero(table.excluded).tolist()}, self.inventory)
+
     def judged(self, collected: Collected | None, failure: str, now: float) -> Judged:
         """Return what it has come to."""
         table = self.capacity.table(now)
         counts = np.bincount(table.state, minlength=len(State))
         states = {state.name.lower(): int(counts[state]) for state in State}
+        if collected is not None:
+            collected = replace(collected, findings=(*collected.findings, *unnamed.findings_of(self._unlocated(table))))
         return Judged(
             collected, failure, self._changes(table), states, table.spared, table.frozen, worse=self._has_become_worse(table)
         )
@@ -155,6 +181,13 @@ def begin(config: CapacityConfig, remembered: Shards) -> tuple[int, list[str]]:
     found, problems = unpack(remembered)
     _judge = _Judge(config, found)
     return os.getpid(), problems
+
+
+def recall(life: int, remembered: Shards) -> list[str]:
+    """Let the judge know what was remembered but could not be read when it began. Return what of it could not be read."""
+    found, problems = unpack(remembered)
+    _mine(life).capacity.restore(found)
+    return problems
 
 
 def judge(
@@ -203,7 +236,7 @@ def judge_without_metrics(life: int, told: Told, now: float) -> Judged:
 
 def cards(life: int, now: float) -> list[CardCapacity]:
     """Return all cards, with a sentence for each."""
-    return list(_mine(life).capacity.table(now))
+    return _mine(life).cards(now)
 
 
 def memory(life: int) -> dict[str, bytes]:

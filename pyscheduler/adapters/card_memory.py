@@ -20,7 +20,7 @@ from pyscheduler.adapters.lease import Leadership
 from pyscheduler.adapters.survey import namespace
 from pyscheduler.config import Config
 from pyscheduler.errors import CardMemoryError, KubernetesError
-from pyscheduler.readers.cards.memory_shards import Shards, joined
+from pyscheduler.readers.cards.memory_shards import Shards
 
 __all__ = ["CardMemory"]
 
@@ -36,7 +36,7 @@ class _Store(Protocol):
 class CardMemory:
     """Reads and writes all shards. One caller at a time, for which a call may take long: never a thread that answers others.
 
-    Nothing is written before what is there was read once: it may be worth more than what a service knows that began without.
+    Nothing is written before what is there was read: it may be worth more than what a service knows that began without.
     """
 
     def __init__(
@@ -52,13 +52,13 @@ class CardMemory:
         self._leadership = leadership
         self._logger = logger
         self._pause = pause
-        self._was_read = False
-        # What was read too late to begin with.
-        self._older: Shards = {}
+        # Why what is there was not read; empty if it was.
+        self._unread = "it was not read yet"
         self._told = ""
 
     def load(self) -> dict[str, bytes]:
-        """Return what was saved last; nothing if it cannot be had, which is told."""
+        """Return what was saved last; nothing if it cannot be had, which is told. Then `late` may have it later."""
+        self._unread = "it was not read yet"
         for pause in _PAUSES_S:
             try:
                 return self._read()
@@ -69,17 +69,35 @@ class CardMemory:
         try:
             return self._read()
         except (KubernetesError, CardMemoryError) as cause:
-            self._logger.warning("what was known of cards is not read", error=str(cause))
+            self._unread = str(cause)
+            self._logger.warning(
+                "what was known of cards is not read",
+                error=str(cause),
+                remedy="it is tried again with each poll; until then nothing is saved",
+            )
             return {}
+
+    def late(self) -> dict[str, bytes] | None:
+        """Return what `load` could not have, as soon as it can be had; None before, and ever after."""
+        if not self._unread:
+            return None
+        try:
+            found = self._read()
+        except (KubernetesError, CardMemoryError) as cause:
+            self._unread = str(cause)
+            return None
+        self._logger.info("what was known of cards is read now")
+        return found
 
     def save(self, shards: Shards) -> None:
         """Keep this in place of what was saved before, if this service leads. If it cannot be kept, that is told once."""
         if not self._leadership.leads:
             return
+        if self._unread:
+            self._tell(f"what was saved before cannot be read: {self._unread}")
+            return
         try:
-            if not self._was_read:
-                self._older = self._read()
-            self._store.write(joined(self._older, shards) if self._older else shards)
+            self._store.write(shards)
         except (KubernetesError, CardMemoryError) as cause:
             self._tell(str(cause))
         else:
@@ -87,7 +105,7 @@ class CardMemory:
 
     def _read(self) -> dict[str, bytes]:
         found = self._store.read()
-        self._was_read = True
+        self._unread = ""
         return found
 
     def _tell(self, problem: str) -> None:

@@ -50,7 +50,10 @@ class Store(Protocol):
     """Where what outlives the process is kept."""
 
     def load(self) -> Shards:
-        """Return what was saved last, empty if nothing was."""
+        """Return what was saved last, empty if nothing was, or if it cannot be had now."""
+
+    def late(self) -> Shards | None:
+        """Return what `load` could not have, once; None if there is nothing more, or not yet."""
 
     def save(self, shards: Shards) -> None:
         """Keep this in place of what was saved before."""
@@ -191,6 +194,7 @@ class Cards:
                 last = Memory()
             if not self._metrics_config.url:
                 return self._without_metrics(self._life, now)
+            self._catch_up(self._life)
             told, inventory = self._told_to_judge()
             judged = self._worker.run(
                 card_judge.judge,
@@ -214,9 +218,19 @@ class Cards:
         self._sent = self._sent_inventory = None
         remembered = self._store.load() if self._metrics_config.url else {}
         life, problems = self._worker.run(card_judge.begin, self._capacity, remembered)
+        self._warn(problems)
+        return life, self._without_metrics(life, now)
+
+    def _catch_up(self, life: int) -> None:
+        """Let a judge that began without what is remembered have it. Nothing is saved between reading and that."""
+        with self._saving:
+            remembered = self._store.late()
+            if remembered is not None:
+                self._warn(self._worker.run(card_judge.recall, life, remembered))
+
+    def _warn(self, problems: Sequence[str]) -> None:
         for problem in problems:
             self._logger.warning("a part of what was known of cards is left out of use", problem=problem)
-        return life, self._without_metrics(life, now)
 
     def _without_metrics(self, life: int, now: float) -> Judged:
         told, inventory = self._told_to_judge()
@@ -265,11 +279,11 @@ class Cards:
             self._save()
 
     def _inventory(self) -> Mapping[str, Sequence[str | None]]:
-        """Return which nodes there are, and the UUIDs of their cards."""
+        """Return which nodes there are, and the UUIDs of their cards; None for each that is not known."""
         with self._lock:
             states = self._cluster.states()
         there = [state.facts for state in states if state.present]
-        return {facts.name: facts.machine.uuids if facts.machine else () for facts in there}
+        return {facts.name: facts.machine.uuids if facts.machine else (None,) * facts.allocatable for facts in there}
 
     def _nodes(self) -> Mapping[str, str]:
         if not self._metrics_config.url:

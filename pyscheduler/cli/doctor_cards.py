@@ -42,7 +42,9 @@ def _of_node(name: str, seen: Iterable[str], record: NodeRecord | None) -> Itera
     measured = {uuid for uuid in seen if not uuid.startswith("index:")}
     if not documented:
         if measured:
-            what = "its GPUs have no UUIDs in a node document: a slow card cannot be told from the others"
+            what = (
+                "its GPUs have no UUIDs in a node document: which of them a bad card is nobody knows, and it cannot be kept out"
+            )
             yield Finding("uuids-unknown", what, _NO_UUIDS, name)
         return
     silent, strange = documented - measured, measured - documented

@@ -122,11 +122,10 @@ def fleet_of(records: Iterable[NodeRecord]) -> Fleet:
     """Return the nodes."""
     records = list(records)
     known_as = node_names({record.name: record.addresses for record in records})
-    every = {address for record in records for address in record.addresses}
     return Fleet(
         frozenset(record.name for record in records),
-        known_as,
-        frozenset(every - known_as.keys()),
+        {address: name for address, name in known_as.items() if name},
+        frozenset(address for address, name in known_as.items() if not name),
         {record.name: record for record in records if _has_gpus(record)},
     )
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
 from pyscheduler.core.cluster import Cluster
 from pyscheduler.core.explain import plural
 from pyscheduler.core.job import Capacity
+from pyscheduler.core.model import NodeFacts
 from pyscheduler.core.request import Shape
 
 __all__ = ["REMEDY", "any_card", "binds", "text"]
@@ -37,11 +39,19 @@ def text(cluster: Cluster, resource: str, among: int) -> str:
     reasons: Counter[str] = Counter()
     for node, excluded in cluster.left_out(among):
         facts = cluster.state(node).facts
-        there = [handle for handle in excluded if facts.machine is None or facts.machine.mask_of([handle])]
-        reasons.update(excluded[handle] for handle in there if facts.resource == resource)
+        if facts.resource == resource:
+            reasons.update(_reasons(facts, excluded))
     if not reasons:
         return ""
     why = ", ".join(f"{reason}: {count}" for reason, count in sorted(reasons.items(), key=lambda each: (-each[1], each[0])))
     count = reasons.total()
     are, their = ("is", "its") if count == 1 else ("are", "their")
     return f"{plural(count)} {are} left out for {their} capacity ({why}; `pyscheduler capacity` says which)"
+
+
+def _reasons(facts: NodeFacts, excluded: Mapping[str, str]) -> list[str]:
+    """Return why each GPU of a node is left out that is."""
+    if facts.machine is None:
+        # By UUID and by index the same GPU may be named twice.
+        return list(excluded.values())[: facts.allocatable]
+    return [why for handle, why in excluded.items() if facts.machine.mask_of([handle])]

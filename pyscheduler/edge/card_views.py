@@ -109,7 +109,7 @@ class CardViews:
         # In classic mode whole nodes are kept out, and nothing is spared.
         if self._mode is Mode.CLASSIC:
             return []
-        return sorted({card.model for card in cards if card.state is State.DEGRADED and not card.excluded})
+        return sorted({card.model for card in cards if card.state is State.DEGRADED and not card.excluded and not card.unlocated})
 
 
 def _problems(polled: _Polled | None) -> Sequence[str]:
@@ -132,7 +132,7 @@ def _card_of(token: str) -> CardKey | None:
 def _is_wanted(card: CardCapacity, request: pb.ListCardsRequest) -> bool:
     if request.node not in ("", card.card.node):
         return False
-    return not request.only_bad or card.excluded or card.state in _BAD or card.health < 1
+    return not request.only_bad or card.excluded or card.unlocated or card.state in _BAD or card.health < 1
 
 
 def _counts(cards: Iterable[CardCapacity]) -> list[pb.CardCount]:

@@ -92,6 +92,7 @@ def test_server_that_is_away_costs_nothing_but_a_warning(server: LittleApi, memo
     assert [log["log_level"] for log in logs] == ["warning", "warning"]
     assert all("is the API server up and reachable?" in log["error"] for log in logs)
     server.start()
+    assert memory.late() == {}
     memory.save(pack(CARDS))
     assert unpack({str(index): content(raw) for index, raw in enumerate(written(server))}) == (CARDS, [])
 

@@ -184,8 +184,8 @@ def test_filters_leave_cards_out_and_not_the_counts(start: Start, source: Source
 
 def test_every_card_that_is_excluded_or_warns_is_bad_whatever_its_state(start: Start, source: Source) -> None:
     source.there = [card("n1", "GPU-a", excluded=True), card("n1", "GPU-b", State.FAILED), card("n1", "GPU-c", State.PROBATION)]
-    source.there += [card("n1", "GPU-d", health=0.8), card("n1", "GPU-e")]
-    assert names(start(source, Mode.CLASSIC).list(only_bad=True)) == ["GPU-a", "GPU-b", "GPU-c", "GPU-d"]
+    source.there += [card("n1", "GPU-d", health=0.8), card("n1", "GPU-e"), replace(card("n1", "GPU-f"), unlocated=True)]
+    assert names(start(source, Mode.CLASSIC).list(only_bad=True)) == ["GPU-a", "GPU-b", "GPU-c", "GPU-d", "GPU-f"]
 
 
 def test_pages_go_on_behind_the_last_card_though_cards_come_and_go(start: Start, source: Source) -> None:
@@ -237,6 +237,8 @@ def test_status_tells_how_the_last_poll_went(start: Start, source: Source) -> No
 def test_breaker_is_open_for_models_of_which_slow_cards_are_handed_out(start: Start, source: Source) -> None:
     source.there.append(card("n4", "GPU-z", State.DEGRADED, model=MI300X))
     assert list(start(source).list().status.open_breakers) == [MI300X]
+    source.there.append(replace(card("n5", "GPU-y", State.DEGRADED, model=H100), unlocated=True))
+    assert list(start(source).list().status.open_breakers) == [MI300X], "no breaker hands out what cannot be located"
     # There a state is that of a card, and whole nodes are kept out.
     assert list(start(source, Mode.CLASSIC).list().status.open_breakers) == []
 

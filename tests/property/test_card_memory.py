@@ -9,8 +9,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyscheduler.core.capacity import memory as of_cards
 from pyscheduler.core.capacity.capacity import Capacity
-from pyscheduler.readers.cards.memory_shards import joined, pack, unpack
+from pyscheduler.readers.cards.memory_shards import pack, unpack
 from tests.polls import IDLE, START, cards_of, poll_of
 
 WHOLE = st.integers(0, 2**53 - 1)
@@ -38,9 +39,17 @@ def test_what_is_packed_comes_back(memory: dict[str, Any]):
     assert unpack(pack(memory)) == (memory, [])
 
 
-@given(MEMORY, MEMORY)
-def test_joined_are_the_cards_of_both(older: dict[str, Any], newer: dict[str, Any]):
-    assert unpack(joined(pack(older), pack(newer)))[0]["cards"] == {**older["cards"], **newer["cards"]}
+@given(ENTRY, ENTRY)
+def test_two_entries_of_a_card_are_one_that_can_be_recalled_and_is_no_better_than_either(
+    before: dict[str, Any], since: dict[str, Any]
+):
+    both = of_cards.joined(before, since)
+    assert of_cards.check("GPU-1", both) == both
+    worst_first = [5, 3, 4, 1, 0]
+    states = {before.get("state", 0), since.get("state", 0)}
+    assert both.get("state", 0) == next(state for state in worst_first if state in states)
+    assert both.get("found", 0) == before.get("found", 0) | since.get("found", 0)
+    assert both.get("busy", 0) == max(before.get("busy", 0), since.get("busy", 0))
 
 
 @given(MEMORY, st.data())

@@ -7,8 +7,9 @@ import pytest
 
 from pyscheduler.core.capacity.capacity import Capacity
 from pyscheduler.core.capacity.config import CapacityConfig, SpeedConfig
+from pyscheduler.core.capacity.quantities import Quantity
 from pyscheduler.core.capacity.states import State
-from tests.polls import IDLE, START, STEP, cards_of, poll_of, work
+from tests.polls import IDLE, START, STEP, Values, cards_of, poll_of, work
 
 COUNT = 12
 HOUR = 120
@@ -257,3 +258,99 @@ def test_memory_is_bounded_however_many_loads_a_card_has_had():
 def test_memory_that_is_none_is_refused(memory, message):
     with pytest.raises(ValueError, match=message):
         Capacity().restore(memory)
+
+
+# -- a memory that comes late ---------------------------------------------------------------------------------------------
+
+FEW = cards_of(2)
+
+
+def resting(quantity: Quantity, values: Values) -> dict[Quantity, Values]:
+    """Return what cards show that rest, with one quantity more."""
+    shown: dict[Quantity, Values] = {**IDLE}
+    return shown | {quantity: values}
+
+
+def began_without(values, *, at, polls=3, repaired=None):
+    """Return a service that could not read what is remembered, after some polls."""
+    capacity = Capacity()
+    for step in range(1, polls + 1):
+        capacity.observe(poll_of(FEW, at + step * STEP, values), repaired=repaired)
+    return capacity, at + polls * STEP
+
+
+def failed_by(quantity):
+    """Return what is remembered of two cards, of which the first has had a fatal event, and the time."""
+    capacity = Capacity()
+    for step, count in enumerate((0.0, 1.0), 1):
+        capacity.observe(poll_of(FEW, START + step * STEP, resting(quantity, [count, 0.0])))
+    return capacity.memory(), START + 2 * STEP
+
+
+def test_card_that_had_failed_is_out_as_soon_as_it_is_remembered_and_stays_so():
+    memory, at = failed_by(Quantity.XID_FATAL)
+    shown = resting(Quantity.XID_FATAL, [1.0, 0.0])
+    capacity, at = began_without(shown, at=at)
+    assert state_of(capacity, at) is State.HEALTHY
+    capacity.restore(memory)
+    assert state_of(capacity, at) is State.FAILED
+    for step in range(1, 31):
+        capacity.observe(poll_of(FEW, at + step * STEP, shown))
+    assert state_of(capacity, at + 30 * STEP) is State.FAILED
+    assert state_of(capacity, at + 30 * STEP, FEW[1]) is State.HEALTHY
+
+
+def test_event_between_what_is_remembered_and_the_start_is_found_when_the_memory_comes():
+    memory, at = failed_by(Quantity.ECC_DBE)
+    shown = resting(Quantity.ECC_DBE, [1.0, 1.0])
+    capacity, at = began_without(shown, at=at)
+    capacity.restore(memory)
+    capacity.observe(poll_of(FEW, at + STEP, shown))
+    assert state_of(capacity, at + STEP, FEW[1]) is State.FAILED
+
+
+def test_card_that_failed_since_the_start_stays_failed_when_it_is_remembered_as_healthy():
+    capacity, at = began_without(resting(Quantity.HEALTH, 1.0), at=START, polls=20)
+    memory = capacity.memory()
+    capacity, at = began_without(resting(Quantity.HEALTH, [0.0, 1.0]), at=at)
+    capacity.restore(memory)
+    assert state_of(capacity, at) is State.FAILED
+    capacity.observe(poll_of(FEW, at + STEP, IDLE))
+    assert state_of(capacity, at + STEP) is State.FAILED
+
+
+@pytest.mark.parametrize(("after_s", "expected"), [(-1, State.FAILED), (1, State.HEALTHY)])
+def test_what_is_remembered_of_before_a_repair_counts_no_more(after_s, expected):
+    memory, at = failed_by(Quantity.XID_FATAL)
+    shown = resting(Quantity.XID_FATAL, [1.0, 0.0])
+    repaired = {FEW[0]: at + after_s}
+    capacity, at = began_without(shown, at=at, repaired=repaired)
+    capacity.restore(memory)
+    capacity.observe(poll_of(FEW, at + STEP, shown), repaired=repaired)
+    assert state_of(capacity, at + STEP) is expected
+
+
+def test_history_that_is_remembered_comes_back_and_a_longer_one_of_since_stays(known):
+    cards, memory, at = cards_of(COUNT), known[0].memory(), known[1]
+    for polls, hours in ((3, 4), (6 * HOUR, 6)):
+        capacity = Capacity()
+        for step in range(1, polls + 1):
+            capacity.observe(poll_of(cards, at + step * STEP, work()))
+        capacity.restore(memory)
+        entry = capacity.memory()["cards"][cards[1].uuid]
+        assert entry["busy"] == pytest.approx(hours * 3600, rel=0.02)
+        assert sum(row[2] for row in entry["loads"]) > 1000
+
+
+def test_memory_that_comes_late_keeps_cards_that_were_not_polled_yet(known):
+    memory, at = known[0].memory(), known[1]
+    capacity, _ = began_without(IDLE, at=at)
+    capacity.restore(memory)
+    after = capacity.memory()["cards"]
+    assert {name: entry for name, entry in after.items() if name not in {card.uuid for card in FEW}} == {
+        name: entry for name, entry in memory["cards"].items() if name not in {card.uuid for card in FEW}
+    }
+
+
+def state_of(capacity, at, card=FEW[0]):
+    return capacity.table(at).card(card).state

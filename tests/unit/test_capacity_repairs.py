@@ -11,6 +11,7 @@ import pytest
 
 from pyscheduler.core.capacity.capacity import Capacity
 from pyscheduler.core.capacity.opinions import Opinion
+from pyscheduler.core.capacity.poll import Poll
 from pyscheduler.core.capacity.quantities import Quantity
 from pyscheduler.core.capacity.states import State
 from pyscheduler.core.capacity.table import CardCapacity
@@ -270,6 +271,8 @@ def test_polls_of_the_past_that_are_made_up_for_after_a_restart_do_not_undo_a_re
     assert remembered["cards"][BAD.uuid]["xids"] == 1
     again, forgetful = fleet.restarted(), fleet.restarted(without=["xids"])
     for one in (again, forgetful):
+        # A service begins with what is remembered, at the time that it is then.
+        one.capacity.observe(Poll(one.at, complete=False, cards=(), samples={}))
         one.at = begun - STEP
         one.first(XID_FATAL=0, HEALTH=1)
         seen = one.first(3, XID_FATAL=1, HEALTH=0)
@@ -302,6 +305,62 @@ def test_repair_follows_a_card_to_another_node() -> None:
     moved = [BAD._replace(node="other"), *CARDS[1:]]
     fleet.capacity.observe(poll_of(moved, fleet.at + STEP, IDLE))
     assert fleet.capacity.memory()["cards"][BAD.uuid]["repaired"] == fleet.repaired_at
+
+
+# -- a repair that is older than what is wrong ----------------------------------------------------------------------------
+
+
+MONTH = 30 * 86400.0
+
+
+def test_slow_card_stays_out_when_it_comes_to_a_node_whose_cards_were_all_repaired_long_before() -> None:
+    fleet = Fleet()
+    fleet.throttle(10)
+    moved = BAD._replace(node="other")
+    for _ in range(3):
+        fleet.at += STEP
+        fleet.capacity.observe(poll_of([moved, *CARDS[1:]], fleet.at, IDLE), repaired={moved: START - MONTH})
+    found = fleet.capacity.table(fleet.at).card(moved)
+    assert found is not None
+    assert (found.state, found.excluded) == (State.DEGRADED, True)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_repair_of_before_a_card_became_slow_clears_nothing_and_a_later_one_does(*, restarts: bool) -> None:
+    fleet = Fleet()
+    fleet.throttle(10)
+    began = fleet.card().since
+    assert began is not None
+    fleet = fleet.restarted() if restarts else fleet
+    fleet.repaired_at = began - 1
+    card = fleet.rest(3)
+    assert (card.state, card.since) == (State.DEGRADED, began)
+    fleet.repaired_at = began
+    assert fleet.rest().excluded is False
+
+
+def test_card_whose_check_failed_after_the_repair_is_still_out_after_a_restart_before_it_is_heard_of() -> None:
+    fleet = Fleet()
+    fleet.first(3, HEALTH=1)
+    repaired_at = fleet.at - STEP
+    fleet.first(3, HEALTH=0)
+    again = fleet.restarted()
+    again.repaired_at = repaired_at
+    assert again.rest().state is State.FAILED
+
+
+def test_repair_that_was_taken_by_a_clock_that_was_ahead_hides_no_fault() -> None:
+    fleet = Fleet(at=START + 10 * MONTH)
+    fleet.first(3, XID_FATAL=0)
+    fleet.repaired_at = fleet.at
+    fleet.first(XID_FATAL=0)
+    again = fleet.restarted()
+    for one in (fleet, again):
+        one.repaired_at = None
+        one.at = START
+        one.capacity.go_on_from(START)
+        one.first(3, XID_FATAL=0)
+        assert one.first(XID_FATAL=1).state is State.FAILED
 
 
 # -- a clock that is set back ---------------------------------------------------------------------------------------------

@@ -324,6 +324,14 @@ class TestWords:
         )
         assert "the nearest fit is a with 5" in verdict.reason
 
+    def test_gpus_of_a_node_that_has_no_machine_are_counted_once(self):
+        plan = planner(node("a", None))
+        named = {f"GPU-{index}": "reported by others" for index in range(8)}
+        plan.cluster.set_cards(
+            "a", NodeCards({**named, **{f"index:{index}": why for index, why in enumerate(named.values())}}), 0.0
+        )
+        assert "; 8 GPUs are left out" in judged(plan, asks("p", 1)).verdict.reason
+
     def test_nothing_is_said_where_they_make_no_difference(self):
         plan = planner(node("a"))
         plan.cluster.set_cards("a", excluded("a", SICK), 0.0)

@@ -14,6 +14,7 @@ from pyscheduler.readers.cards.card_labels import LabelSets
 from pyscheduler.readers.cards.catalogue import catalogue
 from pyscheduler.readers.cards.catalogue_entries import Vendor
 from pyscheduler.readers.cards.metric_queries import TIME, query
+from pyscheduler.readers.cards.node_names import node_names
 from pyscheduler.readers.cards.polls import Polls, polls, polls_of_text, vendors
 from pyscheduler.readers.cards.prometheus_rows import rows_of_result
 
@@ -276,6 +277,19 @@ def test_node_is_the_first_label_that_names_a_known_one(labels: str, node: str |
     found = read(f'DCGM_FI_DEV_GPU_TEMP{{UUID="{UUID}",{labels}}} 40\n', nodes=nodes)
     assert [card.node for card in found.polls[0].cards] == ([node] if node else [])
     assert [finding.code for finding in found.findings] == ([] if node else ["metrics-without-node"])
+
+
+def test_address_that_two_nodes_have_names_neither_and_is_told() -> None:
+    nodes = node_names({"n1": ["10.0.0.1", "10.0.0.9"], "n2": ["10.0.0.1", "n1"], "n3": ["10.0.0.1"]})
+    assert nodes == {"n1": "n1", "n2": "n2", "n3": "n3", "10.0.0.9": "n1", "10.0.0.1": ""}
+    series = 'DCGM_FI_DEV_GPU_TEMP{{UUID="{}",{}instance="10.0.0.1:9400"}} 40\n'
+    found = read(series.format(UUID, ""), nodes=nodes)
+    assert found.polls[0].cards == []
+    (finding,) = found.findings
+    assert finding.message.endswith("(instance='10.0.0.1:9400'); several nodes have the same address: 10.0.0.1")
+    assert finding.remedy.startswith("put the node's name in one of the labels")
+    named = read(series.format(UUID, 'Hostname="n2",'), nodes=nodes)
+    assert ([card.node for card in named.polls[0].cards], named.findings) == (["n2"], ())
 
 
 @pytest.mark.parametrize(

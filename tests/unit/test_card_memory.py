@@ -21,7 +21,7 @@ from pyscheduler.adapters.lease import Leadership
 from pyscheduler.config import Config
 from pyscheduler.core.capacity.capacity import Capacity
 from pyscheduler.errors import KubernetesError
-from pyscheduler.readers.cards.memory_shards import SHARDS_MAX, joined, pack, shard_name, unpack
+from pyscheduler.readers.cards.memory_shards import SHARDS_MAX, pack, shard_name, unpack
 from pyscheduler.readers.metrics_config import MetricsConfig
 
 PATH = "/api/v1/namespaces/gpu/configmaps"
@@ -167,7 +167,7 @@ def test_shard_that_is_junk_costs_no_other(junk: bytes):
 
 
 def test_numbers_that_may_be_below_0_are_read():
-    card = {"lately": -1000, "loads": [[0, -1, 50, -1, 50, -1, 50]], "burdens": [[1, -5, 30]]}
+    card = {"lately": -1000, "repaired": -62_135_596_800, "loads": [[0, -1, 50, -1, 50, -1, 50]], "burdens": [[1, -5, 30]]}
     assert unpack({FIRST: packed(VERSION, {"card": "GPU-1", **card})}) == ({**VERSION, "cards": {"GPU-1": card}}, [])
 
 
@@ -194,13 +194,6 @@ def test_of_two_entries_of_a_card_the_one_seen_later_counts():
     for order in ((old, new), (new, old)):
         shards = {str(index): pack(memory)[FIRST] for index, memory in enumerate(order)}
         assert unpack(shards)[0] == new
-
-
-def test_joined_shards_hold_the_cards_of_both_and_the_newer_count():
-    older = {"version": 1, "cards": {"GPU-1": entry(1), "GPU-2": entry(2)}}
-    newer = {"version": 1, "cards": {"GPU-2": entry(3), "GPU-3": entry(4)}}
-    both = unpack(joined(pack(older), pack(newer)))[0]["cards"]
-    assert both == {"GPU-1": entry(1), "GPU-2": entry(3), "GPU-3": entry(4)}
 
 
 # -- where they are kept ----------------------------------------------------------------------------------------------
@@ -483,13 +476,36 @@ def test_nothing_is_written_before_what_was_there_has_been_read():
     first.store.faults["list"] = [away() for _ in range(4)]
     with capture_logs() as logs:
         assert second.memory.load() == {}
-        second.memory.save(pack({"version": 1, "cards": {"GPU-2": entry(3)}}))
+        for _ in range(2):
+            second.memory.save(pack({"version": 1, "cards": {"GPU-2": entry(3)}}))
+        assert second.memory.late() is None
     assert [log["event"] for log in logs] == ["what was known of cards is not read", "what is known of cards is not saved"]
+    assert "failed: is the API server up" in logs[1]["error"]
     assert first.kept() == {"GPU-1": entry(1), "GPU-2": entry(2)}
-    # Read late, it is kept: once and for good.
-    for number in (4, 5):
-        second.memory.save(pack({"version": 1, "cards": {"GPU-2": entry(number)}}))
-        assert first.kept() == {"GPU-1": entry(1), "GPU-2": entry(number)}
+    late = second.memory.late()
+    assert late is not None
+    assert unpack(late)[0]["cards"] == {"GPU-1": entry(1), "GPU-2": entry(2)}
+    assert second.memory.late() is None, "it is given out once"
+    second.memory.save(pack({"version": 1, "cards": {"GPU-2": entry(4)}}))
+    assert first.kept() == {"GPU-2": entry(4)}
+
+
+def test_memory_that_was_read_is_not_asked_for_again_also_if_there_is_none():
+    setting = Setting()
+    assert setting.memory.load() == {}
+    setting.store.take()
+    assert setting.memory.late() is None
+    assert setting.store.take() == []
+
+
+def test_second_judge_that_begins_without_the_memory_writes_nothing_either():
+    setting = Setting()
+    setting.memory.load()
+    setting.memory.save(pack(SMALL))
+    setting.store.faults["list"] = [away() for _ in range(3)]
+    assert setting.memory.load() == {}
+    setting.memory.save(pack({"version": 1, "cards": {}}))
+    assert setting.kept() == SMALL["cards"]
 
 
 @pytest.mark.parametrize("verb", ["create", "update", "delete"])

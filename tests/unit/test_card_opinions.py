@@ -270,6 +270,14 @@ def test_time_of_a_repair_that_is_none_is_told_and_costs_nothing_else(time: obje
     assert len(finding.message) < 400
 
 
+@pytest.mark.parametrize("time", ["0001-01-01T00:00:00Z", "1970-01-01T00:00:00Z", "1999-12-31T23:59:59Z"])
+def test_time_of_before_2000_which_a_program_writes_that_has_none_is_no_repair(time: str):
+    record = ObjectReader((GPU,)).node(note({"*": {"repairedAt": time}, TWO: {"repairedAt": "2000-01-01T00:00:00Z"}}))
+    assert record.opinion == NodeOpinion(repaired={TWO: 946_684_800.0})
+    (finding,) = record.findings
+    assert f'"*" has the repairedAt "{time}", which is before the year 2000: write the time of the repair' in finding.message
+
+
 def test_value_that_is_none_costs_no_repair():
     record = ObjectReader((GPU,)).node(note({ONE: {"value": 7, "repairedAt": "2026-05-01T12:00:00Z"}}))
     assert record.opinion == NodeOpinion(repaired={ONE: NOON})

@@ -6,6 +6,7 @@ import gzip
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, ParamSpec, TypeVar, cast
 
@@ -29,6 +30,7 @@ from pyscheduler.core.capacity.quantities import Quantity
 from pyscheduler.core.capacity.states import State
 from pyscheduler.core.cards import NodeCards
 from pyscheduler.core.cluster import Cluster
+from pyscheduler.core.model import NodeFacts
 from pyscheduler.readers.cards.memory_shards import Shards, unpack
 from pyscheduler.readers.metrics_config import MetricsConfig
 from pyscheduler.readers.objects import ObjectReader
@@ -37,7 +39,7 @@ from tests.builders import bound, node, uuids
 P = ParamSpec("P")
 T = TypeVar("T")
 
-BEGUN = 1_000_000.0
+BEGUN = 1_700_000_000.0
 GOOD, FAULTY = CardKey("a", "GPU-good"), CardKey("a", "GPU-faulty")
 SLICE = CardKey("b", "GPU-good", "3")
 
@@ -65,9 +67,15 @@ class Shelf:
     def __init__(self, memory: Shards | None = None) -> None:
         self.memory: Shards = memory or {}
         self.saved = 0
+        # What could not be had at the start.
+        self.unread: Shards | None = None
 
     def load(self) -> Shards:
         return self.memory
+
+    def late(self) -> Shards | None:
+        late, self.unread = self.unread, None
+        return late
 
     def save(self, shards: Shards) -> None:
         self.memory = shards
@@ -289,6 +297,27 @@ def test_planner_knows_of_a_bad_card_after_a_restart_before_prometheus_answers(m
     assert after.poll() == []
 
 
+def test_memory_that_comes_late_keeps_a_failed_card_out_and_is_told_to_the_planner(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = Scene(monkeypatch)
+    before.health = {CardKey("a", OURS): 0.0}
+    before.poll()
+    after = Scene(monkeypatch)
+    after.health = {CardKey("a", OURS): 1.0}
+    after.poll()
+    assert after.known == {}
+    after.shelf.unread = before.shelf.memory
+    assert after.poll() == [("a", {OURS: "faulty"})]
+    assert unpack(after.shelf.memory)[0]["cards"][OURS]["state"] == State.FAILED
+
+
+def test_what_of_a_late_memory_cannot_be_read_is_told(scene: Scene) -> None:
+    scene.poll()
+    scene.shelf.unread = {"pyscheduler-cards-0": b""}
+    with capture_logs() as logs:
+        scene.poll()
+    assert any("left out of use" in str(each) for each in logs)
+
+
 def test_nobody_waits_for_a_judge_that_cannot_begin(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scene.shelf, "load", lambda: 1 / 0)
     with capture_logs():
@@ -327,7 +356,14 @@ def test_card_that_left_its_node_is_counted_no_more(scene: Scene) -> None:
     assert scene.known["a"] == NodeCards()
 
 
-def test_in_classic_mode_nodes_are_ranked_by_their_score_and_busy_ones_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("inventory", "out"),
+    [({}, {"GPU-2"}), ({"full": [None, None], "idle": [None]}, {"GPU-2", "index:0", "index:1"})],
+    ids=["UUIDs", "no UUIDs"],
+)
+def test_in_classic_mode_nodes_are_ranked_by_their_score_and_busy_ones_left_out(
+    monkeypatch: pytest.MonkeyPatch, inventory: dict[str, list[str | None]], out: set[str]
+) -> None:
     used = {CardKey("idle", "GPU-1"): 0.1, CardKey("full", "GPU-2"): 1.0}
 
     def collect(_config: object, _xids: object, _nodes: object, _last: Memory, now: float) -> Collected:
@@ -340,11 +376,94 @@ def test_in_classic_mode_nodes_are_ranked_by_their_score_and_busy_ones_left_out(
     life, _ = card_judge.begin(CapacityConfig(mode=Mode.CLASSIC), {})
     told: dict[str, Any] = {}
     for step in range(20):
-        told |= card_judge.judge(life, MetricsConfig(), (), {}, Memory(), Told({}, {}), BEGUN + 30.0 * step).changes
-    assert told["full"].excluded == {"GPU-2": "busy"}
+        told |= card_judge.judge(life, MetricsConfig(), (), {}, Memory(), Told({}, {}, inventory), BEGUN + 30.0 * step).changes
+    assert told["full"].excluded == dict.fromkeys(out, "busy")
     assert told["idle"].excluded == {}
     assert told["idle"].scores["GPU-1"] == pytest.approx(0.9, abs=0.05)
     assert told["idle"].speeds == {}, "load is no speed"
+
+
+# -- GPUs without UUIDs -------------------------------------------------------------------------------------------------------
+
+
+def without_uuids(*named: int) -> NodeFacts:
+    """Return a node of eight GPUs of which a document says the UUIDs of these alone."""
+    found = node("a", "hgx-h100")
+    assert found.machine is not None
+    uuids = tuple(uuid if index in named else None for index, uuid in enumerate(found.machine.uuids))
+    return replace(found, machine=replace(found.machine, uuids=uuids))
+
+
+@pytest.mark.parametrize("facts", [without_uuids(), without_uuids(0, 5), node("a", None)], ids=["preset", "some", "count"])
+@pytest.mark.parametrize("url", [None, "http://prometheus"])
+def test_node_that_others_report_as_a_whole_is_out_though_its_gpus_have_no_uuids(
+    monkeypatch: pytest.MonkeyPatch, facts: NodeFacts, url: str | None
+) -> None:
+    scene = Scene(monkeypatch, url=url)
+    scene.health = {GOOD: 1.0}
+    scene.cluster.observe_node(facts, 0.0)
+    scene.opinions = {"a": NodeOpinion(every=Opinion(1.0, "all is well"))}
+    scene.poll()
+    assert scene.cluster.state(0).free == 8
+    assert "index:7" not in {card.card.uuid for card in scene.cards.cards()}
+    scene.opinions = {"a": NodeOpinion(every=Opinion(0.0, "out for tests"))}
+    scene.poll()
+    assert scene.cluster.state(0).free == 0
+    assert {(card.excluded, card.evidence) for card in scene.cards.cards()} == {(True, "out for tests")}
+    scene.opinions = {}
+    scene.poll()
+    assert scene.cluster.state(0).free == 0, "they come back as any other card"
+    for _ in range(30):
+        scene.poll()
+    assert scene.cluster.state(0).free == 8
+    card_judge._judge = None
+
+
+def test_gpus_without_uuids_of_a_node_are_not_those_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch, url=None)
+    scene.cluster.observe_node(without_uuids(), 0.0)
+    scene.cluster.observe_node(replace(without_uuids(), name="b"), 0.0)
+    scene.opinions = {"a": NodeOpinion(every=Opinion(0.0, "out for tests"))}
+    scene.poll()
+    scene.opinions["b"] = NodeOpinion(every=Opinion(0.9, "a little warm"))
+    scene.poll()
+    assert [scene.cluster.state(number).free for number in range(2)] == [0, 8]
+    assert {card.excluded for card in scene.cards.cards() if card.card.node == "b"} == {False}
+    card_judge._judge = None
+
+
+@pytest.mark.parametrize("facts", [without_uuids(), without_uuids(0, 5)], ids=["preset", "some"])
+def test_bad_card_that_cannot_be_told_from_its_neighbours_is_not_shown_as_out(scene: Scene, facts: NodeFacts) -> None:
+    scene.cluster.observe_node(facts, 0.0)
+    scene.health = {GOOD: 1.0, FAULTY: 0.0}
+    with capture_logs() as logs:
+        scene.poll()
+    assert scene.cluster.state(0).free == 8
+    shown = {card.card: card for card in scene.cards.cards()}[FAULTY]
+    assert (shown.state, shown.excluded, shown.unlocated) == (State.FAILED, False, True)
+    assert shown.evidence == (
+        "its health check does not pass; no document says which GPU of its node it is, so it cannot be kept out"
+        " (`pyscheduler topology merge` writes one)"
+    )
+    (problem,) = [entry["problem"] for entry in logs if "problem" in entry]
+    assert problem.startswith(
+        "1 bad card cannot be kept out, for no document says the UUIDs of the GPUs there (nodes a): publish"
+    )
+    scene.opinions = {"a": NodeOpinion(every=Opinion(0.0, "out for tests"))}
+    scene.poll()
+    assert scene.cluster.state(0).free == 0
+    assert all(card.excluded and not card.unlocated for card in scene.cards.cards())
+
+
+def test_bad_card_that_a_document_names_is_out_beside_gpus_without_uuids(scene: Scene) -> None:
+    scene.cluster.observe_node(without_uuids(0), 0.0)
+    (named,) = uuids("hgx-h100", "a", 0)
+    scene.health = {CardKey("a", named): 0.0, GOOD: 1.0}
+    with capture_logs() as logs:
+        scene.poll()
+    assert scene.cluster.state(0).free == 7
+    assert {card.card.uuid: card.excluded for card in scene.cards.cards()} == {named: True, GOOD.uuid: False}
+    assert not [entry for entry in logs if "cannot be kept out" in str(entry)]
 
 
 # -- a card that is repaired --------------------------------------------------------------------------------------------------
@@ -429,7 +548,7 @@ def test_repair_that_is_still_to_come_is_told_and_waits(shop: Shop) -> None:
     shop.repair(ahead_s=200.0)
     assert shop.poll() == {"GPU-0"}
     assert shop.findings == (
-        "annotation pyscheduler.io/cards of node a says that GPU-0 was repaired at 1970-01-12T13:55:00Z, which is still to come",
+        "annotation pyscheduler.io/cards of node a says that GPU-0 was repaired at 2023-11-14T22:21:40Z, which is still to come",
     )
     assert shop.poll(6) == set()
     assert not shop.findings

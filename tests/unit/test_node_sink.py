@@ -153,7 +153,7 @@ def test_addresses_of_nodes_are_known_while_they_have_them(setting: Setting) -> 
     assert known() == {"10.0.0.1": "a", "fd00::1": "a", "10.0.0.2": "b"}
     assert {"a", "b", "c"} <= setting.sink.addresses.names().keys()
     setting.sink.changed(at("c", "10.0.0.2", "10.0.0.3"))
-    assert known() == {"10.0.0.1": "a", "fd00::1": "a", "10.0.0.3": "c"}, "what two nodes have is of neither"
+    assert known() == {"10.0.0.1": "a", "fd00::1": "a", "10.0.0.2": "", "10.0.0.3": "c"}, "what two nodes have is of neither"
     setting.sink.gone(at("b"))
     assert known()["10.0.0.2"] == "c"
     setting.list(at("b", "a"))

@@ -34,13 +34,10 @@ from pyscheduler.core.capacity.repairs import Repairs
 from pyscheduler.core.capacity.roster import Roster
 from pyscheduler.core.capacity.rows import append, keep, put
 from pyscheduler.core.capacity.speed import Speed
-from pyscheduler.core.capacity.states import State, States
+from pyscheduler.core.capacity.states import BADNESS, State, States
 from pyscheduler.core.capacity.table import CapacityTable
 
 __all__ = ["Capacity", "Opinion"]
-
-# Of a UUID that two nodes show what is worse counts.
-_BADNESS = {State.UNKNOWN: 0, State.HEALTHY: 1, State.PROBATION: 2, State.SUSPECT: 3, State.DEGRADED: 4, State.FAILED: 5}
 
 
 class Capacity:
@@ -137,6 +134,7 @@ class Capacity:
         # What has a time that is still to come would never be replaced by anything newer.
         for times in (*sampled, *seen, self._faults.event_at, self._states.since, self._states.released_at):
             np.minimum(times, now, out=times)
+        self._repairs.cap(now)
         # The peers' medians are of a time to come as well: compared anew they are of now.
         self._groups = []
 
@@ -150,20 +148,19 @@ class Capacity:
             for part, more in zip(self._all_rows(), self._empty_rows(len(new)), strict=True):
                 append(part, more)
             for row, key in new:
-                self._recall(row, key, before, seen, poll.at)
+                self._recall(row, key, before, seen)
+            self._repairs.cap(self._polled_at)
             for _, key in new:
                 self._stored.pop(key.identity, None)
         return self._roster.update(poll.cards, poll.facts)
 
-    def _recall(self, row: int, key: CardKey, before: Mapping[str, int], seen: Floats, at: float) -> None:
+    def _recall(self, row: int, key: CardKey, before: Mapping[str, int], seen: Floats) -> None:
         """Give a card that was known elsewhere, or before a restart, what is known of it."""
         entry = self._stored.get(key.identity)
         if (elsewhere := before.get(key.identity)) is not None:
             entry = self._remember(elsewhere, seen[elsewhere])
         if entry is not None:
-            # Polls of the past that are made up for begin so much before the last sample; one after it is of a wrong clock.
-            latest = at + self._config.availability.history_s
-            memory.recall(entry, row, *self._remembered_rows(), latest)
+            memory.recall(entry, row, *self._remembered_rows(), self._polled_at)
 
     def _present(self) -> dict[str, int]:
         """Return the row of each UUID: where it was polled last. Of one that two nodes show at once, the row that is worse."""
@@ -173,7 +170,7 @@ class Capacity:
             for key, row in self._roster.rows.items():
                 last = rows[key.identity]
                 at_once = seen[row] >= seen[last] - self._config.breakers.late_s
-                if at_once and _BADNESS[state[row]] > _BADNESS[state[last]]:
+                if at_once and BADNESS[state[row]] > BADNESS[state[last]]:
                     rows[key.identity] = row
         return rows
 
@@ -184,10 +181,14 @@ class Capacity:
         due = self._repairs.due(told, before, at)
         if not len(due):
             return
-        for part, empty in zip(self._judgements(), self._empty_judgements(len(due)), strict=True):
-            put(part, due, empty)
+        over = due[self._repairs.over(self._states, self._faults)[due]]
+        self._clear(over)
         self._faults.forget(due, self._readings, self._repairs.at[due])
-        self._states.since[due] = at
+        self._states.since[over] = at
+
+    def _clear(self, rows: NDArray[np.int64]) -> None:
+        for part, empty in zip(self._judgements(), self._empty_judgements(len(rows)), strict=True):
+            put(part, rows, empty)
 
     def _judgements(self) -> tuple[object, ...]:
         """Return the rows that are of no use when a card is another one than before: it was repaired."""
@@ -349,7 +350,7 @@ class Capacity:
         return self._readings, self._states, self._faults, self._speed, self._repairs, self._breaker
 
     def restore(self, remembered: Mapping[str, Any]) -> None:
-        """Take what `memory` gave before a restart. Cards that were polled since are not touched.
+        """Take what `memory` gave before a restart. It may come late: of cards that were seen since, both are joined.
 
         Raises
         ------
@@ -361,7 +362,18 @@ class Capacity:
             raise ValueError(
                 f"the memory has version {remembered.get('version')!r}, this program reads {memory.VERSION}: remove it"
             )
-        self._stored |= {identity: memory.check(identity, entry) for identity, entry in remembered.get("cards", {}).items()}
+        entries = {identity: memory.check(identity, entry) for identity, entry in remembered.get("cards", {}).items()}
+        seen, rows = self._readings.newest(), self._present()
+        since = self._stored | {key: self._remember(row, seen[row]) for key, row in rows.items() if key in entries}
+        entries = {key: memory.joined(entry, since[key]) if key in since else entry for key, entry in entries.items()}
+        self._stored |= {key: entry for key, entry in entries.items() if key not in rows}
+        late = [(row, entries[key]) for key, row in rows.items() if key in entries]
+        self._clear(np.array([row for row, _ in late], dtype=np.int64))
+        for row, entry in late:
+            memory.recall(entry, row, *self._remembered_rows(), self._polled_at)
+        self._repairs.cap(self._polled_at)
+        # The peers' medians are compared anew.
+        self._groups = []
 
 
 def _neutral(values: Floats) -> Floats:

@@ -16,9 +16,15 @@ class CardKey(NamedTuple):
     mig: str = ""
 
     @property
+    def by_index(self) -> bool:
+        """Whether its UUID is not known: it goes by its index."""
+        return self.uuid.startswith("index:")
+
+    @property
     def identity(self) -> str:
-        """What stays when the card moves to another node."""
-        return f"{self.uuid}/{self.mig}" if self.mig else self.uuid
+        """What stays when the card moves to another node; an index is of its node alone."""
+        name = f"{self.node}/{self.uuid}" if self.by_index else self.uuid
+        return f"{name}/{self.mig}" if self.mig else name
 
 
 @dataclass(frozen=True, slots=True)

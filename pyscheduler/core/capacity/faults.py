@@ -19,7 +19,7 @@ from pyscheduler.core.capacity.poll import Floats
 from pyscheduler.core.capacity.quantities import Quantity
 from pyscheduler.core.capacity.readings import Bools, Readings
 
-__all__ = ["Fault", "Faults"]
+__all__ = ["EVENTS", "Fault", "Faults"]
 
 
 class Fault(IntFlag):
@@ -33,7 +33,7 @@ class Fault(IntFlag):
     OLD_XID = 32
 
 
-_EVENTS: Final = Fault.XID | Fault.ECC
+EVENTS: Final = Fault.XID | Fault.ECC
 _STATES: Final = (Quantity.HEALTH, Quantity.REMAP_FAILED)
 
 
@@ -108,7 +108,7 @@ class Faults:
         self.event_at = np.where(xid | ecc, came, self.event_at)
         level = self._level(readings, outside, config)
         self._clear_events(readings, np.minimum(level, said), xid | ecc, config, at, max_age_s)
-        self.measured = np.where(self.found & int(_EVENTS), 0.0, level)
+        self.measured = np.where(self.found & int(EVENTS), 0.0, level)
         self.measured[(self.found & int(Fault.OLD_XID)) != 0] *= config.warning
         self.found = np.where(said < 1, self.found | int(Fault.OUTSIDE), self.found)
         self.value = np.minimum(self.measured, said)
@@ -120,7 +120,7 @@ class Faults:
             readings.value[old, quantity.value] = np.nan
         self.found[cards] &= ~int(Fault.OLD_XID)
         over = cards[self.event_at[cards] <= until]
-        self.found[over] &= ~int(_EVENTS)
+        self.found[over] &= ~int(EVENTS)
         self.restarted[over] = self.reloaded[over] = False
 
     def _xids(self, readings: Readings, config: FaultConfig) -> tuple[Bools, Bools]:
@@ -154,7 +154,7 @@ class Faults:
         self.reloaded = (self.reloaded | driver) & ~events
         healthy = (level > 0) & (readings.current(Quantity.HEALTH, at, max_age_s) > 0)
         ended = (self.reloaded & (level > 0)) | (self.restarted & healthy & (at - self.event_at > config.xid_s))
-        self.found[ended] &= ~int(_EVENTS | Fault.OLD_XID)
+        self.found[ended] &= ~int(EVENTS | Fault.OLD_XID)
 
 
 def _drop_ended(readings: Readings, shown: Bools, max_age_s: float) -> None:

@@ -11,7 +11,7 @@ from pyscheduler.core.capacity.readings import Bools
 
 __all__ = ["Inventory"]
 
-# The UUIDs of a node's cards, None for one whose UUID is not known; empty where nothing is known of its cards.
+# The UUIDs of a node's cards, None or an index for one whose UUID is not known; empty where nothing is known of its cards.
 Uuids = Sequence[str | None]
 
 
@@ -29,7 +29,7 @@ class Inventory:
         self.cards = frozenset(CardKey(name, uuid) for name, uuids in known for uuid in uuids if uuid is not None)
         self._complete = nodes is not None
         # Nodes of which more cards may be there than are listed.
-        self._open = frozenset(name for name, uuids in known if not uuids or None in uuids)
+        self._open = frozenset(name for name, uuids in known if not uuids or not all(map(_is_named, uuids)))
 
     def missing(self, rows: Mapping[CardKey, int]) -> Iterator[CardKey]:
         """Yield the cards that have no row, in order."""
@@ -46,3 +46,7 @@ class Inventory:
 
     def _is_there(self, node: str, uuid: str) -> bool:
         return node in self._open or CardKey(node, uuid) in self.cards
+
+
+def _is_named(uuid: str | None) -> bool:
+    return uuid is not None and not uuid.startswith("index:")

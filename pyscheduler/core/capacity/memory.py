@@ -20,9 +20,9 @@ from pyscheduler.core.capacity.quantities import Quantity
 from pyscheduler.core.capacity.readings import Readings
 from pyscheduler.core.capacity.repairs import Repairs
 from pyscheduler.core.capacity.speed import Speed
-from pyscheduler.core.capacity.states import State, States
+from pyscheduler.core.capacity.states import BADNESS, State, States
 
-__all__ = ["VERSION", "check", "recall", "remember"]
+__all__ = ["VERSION", "check", "joined", "recall", "remember"]
 
 VERSION: Final = 1
 _LOADS_MAX: Final = 8
@@ -37,6 +37,9 @@ _VALUES: Final = {
     "dbes": Quantity.ECC_DBE,
     "energy": Quantity.ENERGY_J,
 }
+# What is of one piece: how fast a card is, and where it stands.
+_SPEED: Final = ("busy", "slower", "pods", "lately", "loads", "burdens")
+_STATE: Final = ("state", "since", "slow", "spared", "word", "returns", "hold", "released")
 # Where 0 says something else than nothing.
 _FROM_0: Final = frozenset((*_VALUES, "lately"))
 # What a timer of the state machine has counted is not kept: a suspect begins anew.
@@ -101,6 +104,26 @@ def check(identity: str, entry: Any) -> dict[str, Any]:
     return dict(entry)
 
 
+def joined(before: Mapping[str, Any], since: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is kept of a card of which an entry is read late, and of which another was made since without it.
+
+    Where it stands is the worse of both, its speed that of more work. Counters are those of before: what came on top is new.
+    An entry of before a repair counts no more; else a repair that was told since takes effect on both, at the next poll.
+    """
+    if since.get("repaired", -1) >= before.get("seen", 0):
+        return dict(since)
+    state = since if _badness(since) > _badness(before) else before
+    speed = since if since.get("busy", 0) > before.get("busy", 0) else before
+    of_one = {*_STATE, *_SPEED, "repaired"}
+    entry = {name: value for name, value in {**since, **before}.items() if name not in of_one}
+    for names, chosen in ((_STATE, state), (_SPEED, speed), (("repaired",), before)):
+        entry |= {name: chosen[name] for name in names if name in chosen}
+    entry["found"] = before.get("found", 0) | since.get("found", 0)
+    if "event" in since:
+        entry["event"] = max(since["event"], before.get("event", since["event"]))
+    return entry
+
+
 def recall(
     entry: Mapping[str, Any],
     row: int,
@@ -112,7 +135,7 @@ def recall(
     breaker: SlowBreaker,
     latest: float,
 ) -> None:
-    """Put back what was kept into the row of the card. `latest`: no sample is newer than this."""
+    """Put back what was kept into the row of the card. `latest`: the time of the last poll; what is later is of a wrong clock."""
     readings.heard[row] = min(entry.get("seen", -np.inf), latest)
     for name, quantity in _VALUES.items():
         if name in entry:
@@ -141,6 +164,10 @@ def recall(
     for burden, mean, weight in entry.get("burdens", ()):
         speed.burdens.mean[row, burden] = mean / _PARTS
         speed.burdens.weight[row, burden] = weight
+
+
+def _badness(entry: Mapping[str, Any]) -> int:
+    return BADNESS[State(entry.get("state", State.UNKNOWN))]
 
 
 def _are_rows(rows: Any, width: int, most: int) -> bool:

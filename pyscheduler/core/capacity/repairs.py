@@ -1,7 +1,8 @@
 """When cards were repaired: what was seen of one before counts no more.
 
 A repair takes effect once: with the first poll that it is told with and that is not older. Where polls of the past are made
-up for that reach over it (after a restart), it does so again, for what they showed of the time before it.
+up for that reach over it (after a restart), it does so again, for what they showed of the time before it. A card that is out
+for what came after its repair stays out: one may be told late, or be of the node that a card has come to.
 """
 
 from __future__ import annotations
@@ -10,6 +11,10 @@ from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
+
+from pyscheduler.core.capacity.faults import EVENTS, Faults
+from pyscheduler.core.capacity.readings import Bools
+from pyscheduler.core.capacity.states import State, States
 
 __all__ = ["Repairs"]
 
@@ -43,3 +48,16 @@ class Repairs:
                 self.at[row] = time
                 due[row] = True
         return np.flatnonzero(due)
+
+    def over(self, states: States, faults: Faults) -> Bools:
+        """Tell which cards are not out for what came after their repair: an event may be older than it was seen."""
+        failed = states.state == State.FAILED
+        by_event = failed & ((faults.found & int(EVENTS)) != 0)
+        began = np.where(by_event, faults.event_at, states.since)
+        out = failed | (states.state == State.DEGRADED)
+        over: Bools = ~(out & (began > self.at))
+        return over
+
+    def cap(self, now: float) -> None:
+        """Let none be later than now: it was taken while a clock was ahead, and would hide all faults until then."""
+        np.minimum(self.at, now, out=self.at)

@@ -9,6 +9,7 @@ clock. A card that has failed goes back to what was known of it before: one that
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from pyscheduler.core.capacity.config import CapacityConfig
 from pyscheduler.core.capacity.poll import Floats
 from pyscheduler.core.capacity.readings import Bools
 
-__all__ = ["State", "States"]
+__all__ = ["BADNESS", "State", "States"]
 
 
 class State(IntEnum):
@@ -29,6 +30,17 @@ class State(IntEnum):
     DEGRADED = 3
     PROBATION = 4
     FAILED = 5
+
+
+# Which of two counts where a card is known twice: the worse.
+BADNESS: Final = {
+    State.UNKNOWN: 0,
+    State.HEALTHY: 1,
+    State.PROBATION: 2,
+    State.SUSPECT: 3,
+    State.DEGRADED: 4,
+    State.FAILED: 5,
+}
 
 
 class States:

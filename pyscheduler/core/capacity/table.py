@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,8 @@ class CardCapacity:
     timer_s, timer_end_s
         For how long it has been on its way to the next state, and how long it must be (`States.timers`); None where it is
         not. In classic mode for how long its node has been below the threshold.
+    unlocated
+        Whether it should be out, and is handed out for nobody knows which GPU of its node it is.
     """
 
     card: CardKey
@@ -62,6 +64,11 @@ class CardCapacity:
     confidence: float
     timer_s: float | None = None
     timer_end_s: float | None = None
+    unlocated: bool = False
+
+    def handed_out(self, why: str) -> CardCapacity:
+        """Return the card as one that should be out, and cannot be."""
+        return replace(self, excluded=False, unlocated=True, evidence=f"{self.evidence}; {why}")
 
 
 @dataclass(frozen=True, slots=True)

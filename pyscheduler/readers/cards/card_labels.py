@@ -103,7 +103,7 @@ class LabelSets:
         Parameters
         ----------
         nodes
-            Names and addresses of the nodes that there are, to their names; with none any name counts.
+            As of `node_names`: names and addresses of the nodes that there are; with none any name counts.
 
         """
         read = [self._identity(labels, vendor, nodes) for labels, vendor in zip(self._labels, self._vendors, strict=True)]
@@ -140,7 +140,7 @@ class LabelSets:
                 continue
             if not nodes:
                 return name
-            if name in nodes:
+            if nodes.get(name):
                 return nodes[name]
         return ""
 
@@ -152,6 +152,7 @@ class LabelSets:
         if astray:
             said = {f"{k}={labels[k]!r}" for labels in astray for k in self.node_labels if k in labels}
             what = f"{len(astray)} series are of no node that is known ({some(sorted(said)) or 'no label that names a node'})"
+            what += _shared(astray, self.node_labels, nodes)
             remedy = (
                 f"put the node's name in one of the labels {', '.join(self.node_labels)}, or name its label in metrics.nodeLabels"
             )
@@ -181,6 +182,15 @@ class _Identity:
         if not uuid and self.index:
             uuid = f"index:{self.index}"
         return CardKey(self.node, uuid, self.part) if self.node and uuid else None
+
+
+def _shared(astray: Sequence[Mapping[str, str]], node_labels: Sequence[str], nodes: Mapping[str, str]) -> str:
+    """Return which addresses in these labels several nodes have."""
+    values = {
+        _host(labels[key]) if key == "instance" else labels[key] for labels in astray for key in node_labels if key in labels
+    }
+    shared = sorted(value for value in values if nodes.get(value) == "")
+    return f"; several nodes have the same address: {some(shared)}" if shared else ""
 
 
 def _host(instance: str) -> str:

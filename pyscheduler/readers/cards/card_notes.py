@@ -21,6 +21,8 @@ KEY: Final = "pyscheduler.io/cards"
 _REPAIRED_AT: Final = "repairedAt"
 _FORM: Final = '{"GPU-...": {"value": 0.5, "reason": "..."}}, or "*" for all cards'
 _TIME_FORM: Final = 'write the time of the repair with its zone, such as "2026-05-01T12:00:00Z"'
+# 2000-01-01: a time before it is none of a repair, but the 0 of a program.
+_EARLIEST: Final = 946_684_800
 # Characters of foreign text that are shown.
 _SHOWN: Final = 160
 _SHOWN_VALUE: Final = 60
@@ -78,6 +80,8 @@ def _repaired_at(name: str, raw: Any) -> float | str:
     seconds = unix_time(raw)
     if seconds is None:
         return f"{shown(name)} has the {_REPAIRED_AT} {shown(raw)}: {_TIME_FORM}"
+    if seconds < _EARLIEST:
+        return f"{shown(name)} has the {_REPAIRED_AT} {shown(raw)}, which is before the year 2000: {_TIME_FORM}"
     # What is remembered of cards are whole numbers: the same time must be the same after a restart.
     return float(int(seconds))
 

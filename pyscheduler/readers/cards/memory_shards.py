@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from pyscheduler.core.capacity import memory
 
-__all__ = ["SHARDS_MAX", "Shards", "joined", "pack", "shard_name", "unpack"]
+__all__ = ["SHARDS_MAX", "Shards", "pack", "shard_name", "unpack"]
 
 # Names to what is packed.
 Shards = Mapping[str, bytes]
@@ -32,8 +32,9 @@ _LEVEL: Final = 1
 # Bytes of a line, and of all lines of a shard: many times what there is.
 _LINE_MAX: Final = 1 << 16
 _TEXT_MAX: Final = 1 << 28
-# "lately" is a logarithm. No other number of a card is below 0, nor are the weights of its loads and burdens.
-_NOT_PLAIN: Final = frozenset(("lately", "loads", "burdens"))
+# "lately" is a logarithm, and "repaired" is what somebody wrote. No other number of a card is below 0, nor are the weights of its
+# loads and burdens.
+_NOT_PLAIN: Final = frozenset(("lately", "repaired", "loads", "burdens"))
 # Problems of one shard that are told each.
 _TOLD_MAX: Final = 3
 
@@ -70,12 +71,6 @@ def unpack(shards: Shards) -> tuple[dict[str, Any], list[str]]:
         problems += [f"{where}: {problem}" for problem in found.problems]
         problems += [f"{where}: {more} problems more like these"] if more else []
     return {"version": memory.VERSION, "cards": cards}, problems
-
-
-def joined(older: Shards, newer: Shards) -> dict[str, bytes]:
-    """Return both; of a card that stands in both the newer counts."""
-    before, after = unpack(older)[0], unpack(newer)[0]
-    return pack({**after, "cards": before["cards"] | after["cards"]})
 
 
 def _count(names: list[str]) -> int:

@@ -10,12 +10,11 @@ __all__ = ["node_names"]
 def node_names(addresses: Mapping[str, Iterable[str]]) -> dict[str, str]:
     """Return names and addresses of nodes, to their names, given the addresses of each node.
 
-    An address that two nodes have is of neither, and the name of a node is never the address of another.
+    An address that two nodes have is of neither: its name is "". The name of a node is never the address of another.
     """
     found: dict[str, str] = {}
-    shared: set[str] = set()
     for name, listed in addresses.items():
         for address in listed:
             if found.setdefault(address, name) != name:
-                shared.add(address)
-    return {address: name for address, name in found.items() if address not in shared} | {name: name for name in addresses}
+                found[address] = ""
+    return found | {name: name for name in addresses}
